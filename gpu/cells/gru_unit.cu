@@ -25,7 +25,8 @@ struct Step {
 // Of rows that are all within their sequences.
 template <class Work>
 void run_all(int device, size_t rows, size_t d, const Work& work) {
-  gpu::each(device, rows * d, [=] __device__(size_t s) { work.run(s, 3 * (s / d) * d + s % d, d); });
+  const gpu::Divider units(d);
+  gpu::each(device, rows * d, [=] __device__(size_t s) { work.run(s, s + 2 * units.divide(s) * d, d); });
 }
 
 // As a part of a kernel for all timesteps.
@@ -48,9 +49,10 @@ void forward(const UnitArgs& a, gpu::Out<T> h, gpu::Out<T> update, gpu::Out<T> c
   const Step<T> step{gpu::in_data<T>(call, 0), gpu::in_data<T>(call, 1), h.data, update.data, candidates.data};
   const bool drop = a.drop_states;
   if (gpu::recording() && !rows.lengths) return record_step(gpu::device_of(call), rows, step);
+  const gpu::Divider units(rows.d);
   gpu::each(call, rows.count * rows.d, [=] __device__(size_t s) {
-    const size_t n = s / rows.d;
-    if (rows.valid(n)) return step.run(s, 3 * n * rows.d + s % rows.d, rows.d);
+    const size_t n = units.divide(s);
+    if (rows.valid(n)) return step.run(s, s + 2 * n * rows.d, rows.d);
     if (step.update) step.update[s] = T(drop ? 0 : 1);
     if (step.candidate) step.candidate[s] = T(1);
     gpu::hold(drop, step.h_prev, step.h, s);
@@ -101,8 +103,9 @@ template <class T>
 void run_slopes(const UnitArgs& a, const gpu::UnitRows& rows, const Slopes<T>& slopes, Call& call) {
   const bool drop = a.drop_states;
   if (gpu::recording() && !rows.lengths) return record_slopes(gpu::device_of(call), rows, slopes);
+  const gpu::Divider units(rows.d);
   gpu::each(call, rows.count * rows.d, [=] __device__(size_t s) {
-    const size_t n = s / rows.d, d = rows.d, x = 3 * n * d + s % d;
+    const size_t n = units.divide(s), d = rows.d, x = s + 2 * n * d;
     if (rows.valid(n)) return slopes.run(s, x, d);
     gpu::hold(drop, slopes.dh, slopes.dh_prev, s);
     gpu::hold_zeros(slopes.dgates, x, d, 3);

@@ -39,7 +39,8 @@ struct Step {
 // Of rows that are all within their sequences.
 template <class T>
 void run_all(int device, size_t rows, size_t d, const Step<T>& step) {
-  gpu::each(device, rows * d, [=] __device__(size_t s) { step.run(s, 4 * (s / d) * d + s % d, d); });
+  const gpu::Divider units(d);
+  gpu::each(device, rows * d, [=] __device__(size_t s) { step.run(s, s + 3 * units.divide(s) * d, d); });
 }
 
 // As a part of a kernel for all timesteps.
@@ -71,9 +72,10 @@ void forward(const LstmArgs& a, gpu::Out<T> h, gpu::Out<T> c, gpu::Out<T> active
   if (gpu::recording() && !rows.lengths)
     return record_forward(rows, c_prev, gates, step,
                           [device = gpu::device_of(call), rows, step] { run_all(device, rows.count, rows.d, step); });
+  const gpu::Divider units(rows.d);
   gpu::each(call, rows.count * rows.d, [=] __device__(size_t s) {
-    const size_t n = s / rows.d;
-    if (rows.valid(n)) return step.run(s, 4 * n * rows.d + s % rows.d, rows.d);
+    const size_t n = units.divide(s);
+    if (rows.valid(n)) return step.run(s, s + 3 * n * rows.d, rows.d);
     gpu::hold(drop, h_prev, h.data, s);
     gpu::hold(drop, c_prev, c.data, s);
   });
@@ -110,8 +112,9 @@ struct Slopes {
 // Of rows that are all within their sequences.
 template <class T>
 void run_all(int device, size_t rows, size_t d, const Slopes<T>& slopes, T* dh_prev) {
+  const gpu::Divider units(d);
   gpu::each(device, rows * d, [=] __device__(size_t s) {
-    slopes.run(s, 4 * (s / d) * d + s % d, d);
+    slopes.run(s, s + 3 * units.divide(s) * d, d);
     if (dh_prev) dh_prev[s] = T(0);
   });
 }
@@ -163,8 +166,9 @@ void gradient(const LstmArgs& a, gpu::Out<T> dh_prev, gpu::Out<T> dc_prev, gpu::
                            [device = gpu::device_of(call), rows, slopes, dh_prev = dh_prev.data] {
                              run_all(device, rows.count, rows.d, slopes, dh_prev);
                            });
+  const gpu::Divider units(rows.d);
   gpu::each(call, rows.count * rows.d, [=] __device__(size_t s) {
-    const size_t n = s / rows.d, x = 4 * n * rows.d + s % rows.d;
+    const size_t n = units.divide(s), x = s + 3 * n * rows.d;
     const bool valid = rows.valid(n);
     if (valid && (dc_prev.data || dgates.data)) slopes.run(s, x, rows.d);
     gpu::hold(drop || valid, dh, dh_prev.data, s);

@@ -26,9 +26,10 @@ __host__ __device__ inline int64_t source_of(const Windows& w, int64_t place, in
 template <class T>
 void to_columns(const Call& call, const ConvSizes& s, const T* x, T* columns) {
   const Windows w = s.windows;
+  const gpu::Divider outputs(static_cast<size_t>(w.outputs)), places(static_cast<size_t>(w.places));
   gpu::each(call, static_cast<size_t>(s.samples * s.groups * s.columns_size()), [=] __device__(size_t n) {
-    const auto at = static_cast<int64_t>(n);
-    const int64_t o = at % w.outputs, place = at / w.outputs % w.places, image = at / w.outputs / w.places;
+    const auto [line, o] = outputs.signed_split(n);
+    const auto [image, place] = places.signed_split(static_cast<size_t>(line));
     const int64_t source = source_of(w, place, o);
     columns[n] = source < 0 ? T(0) : x[image * w.inputs + source];
   });
@@ -73,7 +74,8 @@ void forward(const ConvArgs& a, gpu::In<T> x, gpu::In<T> filter, gpu::In<T> bias
   const T* columns = plain ? x.data : room.data;
   if (biased) {
     const size_t outputs = static_cast<size_t>(s.windows.outputs), all = bias.size;
-    gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = bias[i / outputs % all]; });
+    const gpu::Divider places(outputs), filters(all);
+    gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = bias[filters.split(places.divide(i)).remainder]; });
   }
   for (int64_t g = 0; g < s.groups; ++g)
     gpu::matmul(call,

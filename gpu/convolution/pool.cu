@@ -11,8 +11,10 @@ namespace {
 template <class T>
 void max_forward(const MaxPoolArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
   const Windows w = pool_windows(a, call.in(0).shape());
+  const gpu::Divider images(static_cast<size_t>(w.outputs));
   gpu::each(call, y.size, [=] __device__(size_t n) {
-    const auto image = static_cast<int64_t>(n) / w.outputs, o = static_cast<int64_t>(n) % w.outputs;
+    const gpu::SignedSplit split = images.signed_split(n);
+    const int64_t image = split.quotient, o = split.remainder;
     bool first = true;
     T most = 0;
     each_in_window(w, o, [&](int64_t i) {
@@ -28,8 +30,10 @@ void max_forward(const MaxPoolArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) 
 template <class T>
 void max_gradient(const MaxPoolArgs& a, gpu::In<T> x, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
   const Windows w = pool_windows(a, call.in(0).shape());
+  const gpu::Divider images(static_cast<size_t>(w.inputs));
   gpu::each(call, dx.size, [=] __device__(size_t n) {
-    const auto image = static_cast<int64_t>(n) / w.inputs, i = static_cast<int64_t>(n) % w.inputs;
+    const gpu::SignedSplit split = images.signed_split(n);
+    const int64_t image = split.quotient, i = split.remainder;
     gpu::Accumulate<T> sum = 0;
     each_window_with(w, i, [&](int64_t o) {
       if (x[n] == y[image * w.outputs + o]) sum += dy[image * w.outputs + o];
@@ -41,8 +45,10 @@ void max_gradient(const MaxPoolArgs& a, gpu::In<T> x, gpu::In<T> y, gpu::In<T> d
 template <class T>
 void max_second(const MaxPoolArgs& a, gpu::In<T> x, gpu::In<T> y, gpu::In<T> ddx, gpu::Out<T> ddy, Call& call) {
   const Windows w = pool_windows(a, call.in(0).shape());
+  const gpu::Divider images(static_cast<size_t>(w.outputs));
   gpu::each(call, ddy.size, [=] __device__(size_t n) {
-    const auto image = static_cast<int64_t>(n) / w.outputs, o = static_cast<int64_t>(n) % w.outputs;
+    const gpu::SignedSplit split = images.signed_split(n);
+    const int64_t image = split.quotient, o = split.remainder;
     gpu::Accumulate<T> sum = 0;
     each_in_window(w, o, [&](int64_t i) {
       const int64_t at = image * w.inputs + i;
@@ -56,8 +62,10 @@ template <class T>
 void average_forward(const AveragePoolArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
   const Windows w = pool_windows(a, call.in(0).shape());
   const bool with_padding = a.count_include_pad;
+  const gpu::Divider images(static_cast<size_t>(w.outputs));
   gpu::each(call, y.size, [=] __device__(size_t n) {
-    const auto image = static_cast<int64_t>(n) / w.outputs, o = static_cast<int64_t>(n) % w.outputs;
+    const gpu::SignedSplit split = images.signed_split(n);
+    const int64_t image = split.quotient, o = split.remainder;
     gpu::Accumulate<T> sum = 0;
     each_in_window(w, o, [&](int64_t i) { sum += x[image * w.inputs + i]; });
     y[n] = sum / static_cast<gpu::Accumulate<T>>(averaged(w, o, with_padding));
@@ -68,8 +76,10 @@ template <class T>
 void average_gradient(const AveragePoolArgs& a, gpu::In<T>, gpu::In<T>, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
   const Windows w = pool_windows(a, call.in(0).shape());
   const bool with_padding = a.count_include_pad;
+  const gpu::Divider images(static_cast<size_t>(w.inputs));
   gpu::each(call, dx.size, [=] __device__(size_t n) {
-    const auto image = static_cast<int64_t>(n) / w.inputs, i = static_cast<int64_t>(n) % w.inputs;
+    const gpu::SignedSplit split = images.signed_split(n);
+    const int64_t image = split.quotient, i = split.remainder;
     gpu::Accumulate<T> sum = 0;
     each_window_with(w, i, [&](int64_t o) {
       sum += dy[image * w.outputs + o] / static_cast<gpu::Accumulate<T>>(averaged(w, o, with_padding));

@@ -11,10 +11,12 @@ void one_hot(Call& call) {
   const int64_t width = call.out(0).dim(1);
   const size_t row =
       static_cast<size_t>(std::max<int64_t>(width, 1));  // of no width, indices are looked at all the same
+  const gpu::Divider rows(row);
   gpu::each(call, static_cast<size_t>(indices.size) * row, [=] __device__(size_t i) {
-    const int64_t index = indices[i / row];
-    if (i % row == 0) bounds.inside(index, width);
-    if (i < y.size) y[i] = index == static_cast<int64_t>(i % row) ? 1.0F : 0.0F;
+    const auto [place, column] = rows.split(i);
+    const int64_t index = indices[place];
+    if (column == 0) bounds.inside(index, width);
+    if (i < y.size) y[i] = index == static_cast<int64_t>(column) ? 1.0F : 0.0F;
   });
 }
 

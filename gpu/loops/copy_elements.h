@@ -34,8 +34,11 @@ void with_unit(size_t all, const Fn& fn) {
 template <class Unit>
 void copy_runs(const Call& call, const Unit* from, size_t from_stride, Unit* to, size_t to_stride, size_t runs,
                size_t count) {
-  each(call, runs * count,
-       [=] __device__(size_t i) { to[i / count * to_stride + i % count] = from[i / count * from_stride + i % count]; });
+  const Divider rows(count);
+  each(call, runs * count, [=] __device__(size_t i) {
+    const auto [run, place] = rows.split(i);
+    to[run * to_stride + place] = from[run * from_stride + place];
+  });
 }
 
 inline void copy_blocks(const Call& call, const Tensor& from, Tensor& to, const BlockCopy& plan) {

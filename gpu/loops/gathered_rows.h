@@ -12,10 +12,12 @@ template <class T>
 void copy_gathered(const Call& call, const GatheredRows& rows, const Indices& indices, const T* from, T* to) {
   const Bounds bounds = gpu::bounds(call, "an index");
   const int64_t inner = rows.data.inner, size = rows.data.size, count = rows.count;
+  const Divider lines(static_cast<size_t>(inner)), tables(static_cast<size_t>(count));
   each(call, static_cast<size_t>(rows.data.outer * count * inner), [=] __device__(size_t i) {
-    const auto at = static_cast<int64_t>(i);
-    const int64_t o = at / inner / count, index = indices[static_cast<size_t>(rows.place(o, at / inner % count))];
-    to[i] = bounds.inside(index, size) ? from[(o * size + index) * inner + at % inner] : T{0};
+    const auto [line, column] = lines.split(i);
+    const auto [o, k] = tables.signed_split(line);
+    const int64_t index = indices[static_cast<size_t>(rows.place(o, k))];
+    to[i] = bounds.inside(index, size) ? from[(o * size + index) * inner + static_cast<int64_t>(column)] : T{0};
   });
 }
 
@@ -37,8 +39,9 @@ void scatter_rows(const Call& call, const GatheredRows& rows, const Indices& ind
   if (!rows.match) return add_slices(call, indices, rows.data, dy.data, dx.data);
   const Bounds bounds = gpu::bounds(call, "an index");
   const int64_t inner = rows.data.inner, size = rows.data.size, count = rows.count;
+  const Divider lines(static_cast<size_t>(inner));
   each(call, static_cast<size_t>(rows.data.outer * inner), [=] __device__(size_t i) {
-    const int64_t o = static_cast<int64_t>(i) / inner, column = static_cast<int64_t>(i) % inner;
+    const auto [o, column] = lines.signed_split(i);
     for (int64_t k = 0; k < count; ++k) {
       const int64_t index = indices[static_cast<size_t>(rows.place(o, k))];
       if (bounds.inside(index, size)) dx[(o * size + index) * inner + column] += dy[(o * count + k) * inner + column];

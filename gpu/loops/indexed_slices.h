@@ -14,11 +14,13 @@ void gather_slices(const Call& call, const Indices& indices, const OneAxis& line
   const Bounds bounds = gpu::bounds(call, "an index");
   const size_t count = static_cast<size_t>(indices.size), inner = static_cast<size_t>(lines.inner);
   const int64_t size = lines.size;
+  const Divider rows(inner), tables(count);
   each(call, static_cast<size_t>(lines.outer) * count * inner, [=] __device__(size_t i) {
-    const size_t slice = i / inner;
-    const int64_t index = indices[slice % count];
+    const auto [slice, column] = rows.split(i);
+    const auto [outer, place] = tables.split(slice);
+    const int64_t index = indices[place];
     if (bounds.inside(index, size))
-      to[i] = table[(slice / count * static_cast<size_t>(size) + static_cast<size_t>(index)) * inner + i % inner];
+      to[i] = table[(outer * static_cast<size_t>(size) + static_cast<size_t>(index)) * inner + column];
     else
       to[i] = Unit{};
   });

@@ -25,9 +25,9 @@ void move_parts(const Call& call, PartsLayout p) {
   constexpr size_t kBytes = sizeof(Unit);
   for (int i = 0; i < p.count; ++i) p.size[i] /= kBytes;
   const size_t row = p.row / kBytes, begin = p.begin / kBytes, width = p.width / kBytes;
+  const Divider rows(width);
   each(call, p.rows * width, [=] __device__(size_t i) {
-    const size_t r = i / width;
-    size_t column = i % width;
+    auto [r, column] = rows.split(i);
     Unit& whole = reinterpret_cast<Unit*>(p.whole)[r * row + begin + column];
     int at = 0;
     for (; column >= p.size[at]; ++at) column -= p.size[at];

@@ -12,9 +12,12 @@ template <class T>
 void add_bias(int device, const ProductSizes& s, bool keep, T* c, const T* bias) {
   const size_t n = static_cast<size_t>(s.n), rows = static_cast<size_t>(s.m);
   const int64_t ldc = s.ldc, stride = s.stride_c;
+  const Divider by_columns(n), by_rows(rows);
   each(device, rows * n * static_cast<size_t>(s.batch), [=] __device__(size_t i) {
-    T& to = c[i / (rows * n) * stride + i / n % rows * ldc + i % n];
-    to = (keep ? to : T(0)) + (bias ? bias[i % n] : T(0));
+    const auto [line, column] = by_columns.split(i);
+    const auto [matrix, row] = by_rows.split(line);
+    T& to = c[static_cast<int64_t>(matrix) * stride + static_cast<int64_t>(row) * ldc + static_cast<int64_t>(column)];
+    to = (keep ? to : T(0)) + (bias ? bias[column] : T(0));
   });
 }
 

@@ -1,9 +1,9 @@
 // Reductions over any dimensions and of any size; and elements that go with a tensor in which they repeat.
 //
 // reduce_dims and reduce take functors or extended lambdas, and are as gpu/runtime/launch.h's reduce_axis, which works
-// well where there are many results of many values each: here few values are left to one thread, and many values of few
-// results to several teams, whose results are joined in order. `first` may count several times, so it must be what
-// changes nothing. Threads: as gpu/runtime/launch.h.
+// well where there are many results: here many values of few results are left to several teams, whose results are
+// joined in order. `first` may count several times, so it must be what changes nothing. Threads: as
+// gpu/runtime/launch.h.
 #pragma once
 
 #include <functional>
@@ -15,24 +15,26 @@ namespace stepnet::gpu {
 // Where the i-th element of some dimensions of a tensor stands in it.
 struct Strided {
   int groups = 0;
-  size_t size[Shape::kMaxRank] = {}, step[Shape::kMaxRank] = {};  // innermost first
+  Divider size[Shape::kMaxRank];  // innermost first
+  size_t step[Shape::kMaxRank] = {};
 
   // The next dimension, from the innermost on; a step of 0 repeats.
   void add(int64_t dim, size_t dim_step) {
     if (dim == 1) return;
     const auto n = static_cast<size_t>(dim);
-    if (groups > 0 && dim_step == size[groups - 1] * step[groups - 1]) {
-      size[groups - 1] *= n;
+    if (groups > 0 && dim_step == size[groups - 1].divisor() * step[groups - 1]) {
+      size[groups - 1] = Divider(size[groups - 1].divisor() * n);
       return;
     }
-    size[groups] = n;
+    size[groups] = Divider(n);
     step[groups++] = dim_step;
   }
   constexpr size_t find(size_t i) const {
     size_t at = 0;
     for (int g = 0; g + 1 < groups; ++g) {
-      at += i % size[g] * step[g];
-      i /= size[g];
+      const auto [rest, index] = size[g].split(i);
+      at += index * step[g];
+      i = rest;
     }
     return groups > 0 ? at + i * step[groups - 1] : 0;
   }
@@ -75,7 +77,6 @@ struct ReducedDims {
   }
 };
 
-constexpr size_t kFewValues = kTeam / 8;    // that one thread reduces faster than a team
 constexpr size_t kPartValues = 16 * kTeam;  // that are worth a team of their own
 constexpr size_t kManyTeams = 1024;         // that fill a device
 
@@ -93,19 +94,15 @@ void reduce(const Call& call, const Axis& axis, T first, Value value, Op op, Sto
   const auto outer = static_cast<size_t>(axis.outer), count = static_cast<size_t>(axis.count),
              inner = static_cast<size_t>(axis.inner);
   if (outer * inner == 0) return;
-  if (count <= kFewValues)
-    return each(call, outer * inner, [=] __device__(size_t at) {
-      T all = first;
-      for (size_t c = 0; c < count; ++c) all = op(all, value(at / inner, c, at % inner));
-      store(at / inner, at % inner, all);
-    });
   const size_t parts = parts_of(axis), size = (count + parts - 1) / parts;
   if (parts == 1) return reduce_axis(call, axis, first, value, op, store);
   const Temporary<T> scratch(call, static_cast<int64_t>(outer * parts * inner));
   T* const partial = scratch.data;
+  const Divider lines(parts);
   const auto of_part = [=] __device__(size_t o, size_t k, size_t i) {
-    const size_t c = o % parts * size + k;
-    return c < count ? value(o / parts, c, i) : first;
+    const auto [line, part] = lines.split(o);
+    const size_t c = part * size + k;
+    return c < count ? value(line, c, i) : first;
   };
   const auto keep = [=] __device__(size_t o, size_t i, T all) { partial[o * inner + i] = all; };
   reduce_axis(call, {axis.outer * static_cast<int64_t>(parts), static_cast<int64_t>(size), axis.inner}, first, of_part,

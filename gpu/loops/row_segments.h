@@ -180,8 +180,10 @@ void reduce_segments(const Call& call, const Segments& segments, int64_t row, T 
   constexpr int64_t few = 32;  // places
   if (row == 0 || segments.count == 0) return;
   if (segments.places / segments.count < few) {
+    const Divider rows(static_cast<size_t>(row));
     each(call, static_cast<size_t>(segments.count * row), [=] __device__(size_t i) {
-      const int64_t s = static_cast<int64_t>(i) / row, j = static_cast<int64_t>(i) % row, begin = segments.first(s);
+      const auto [s, j] = rows.signed_split(i);
+      const int64_t begin = segments.first(s);
       const int64_t length = segments.length(s);
       T result = first;
       for (int64_t k = begin; k < begin + length; ++k) result = op(result, value(k, j));

@@ -12,7 +12,11 @@ namespace {
 template <class T>
 void forward(const LinearArgs& a, gpu::In<T> x, gpu::In<T> w, gpu::In<T> b, gpu::Out<T> y, Call& call) {
   const auto n = static_cast<size_t>(rows_of(a, call.in(0).shape()).size);
-  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = x[i] * w[i % n] + b[i % n]; });
+  const gpu::Divider rows(n);
+  gpu::each(call, y.size, [=] __device__(size_t i) {
+    const size_t j = rows.split(i).remainder;
+    y[i] = x[i] * w[j] + b[j];
+  });
 }
 
 // sums, [N], is the sum of dy x over the rows, or of dy if there is no x; or is added to.
@@ -35,8 +39,8 @@ template <class T>
 void gradient(const LinearArgs& a, gpu::In<T> dy, gpu::In<T> x, gpu::In<T> w, gpu::Out<T> dx, gpu::Out<T> dw,
               gpu::Out<T> db, Call& call) {
   const AxisRows rows = rows_of(a, call.in(1).shape());
-  const auto n = static_cast<size_t>(rows.size);
-  gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = dy[i] * w[i % n]; });
+  const gpu::Divider columns(static_cast<size_t>(rows.size));
+  gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = dy[i] * w[columns.split(i).remainder]; });
   if (call.wants(1)) sum_columns(call, rows, dy.data, x.data, dw, call.accumulates(1));
   if (call.wants(2)) sum_columns<T>(call, rows, dy.data, nullptr, db, call.accumulates(2));
 }

@@ -8,9 +8,12 @@ namespace stepnet::gpu_normalize {
 namespace {
 
 struct Lines {
-  size_t size, inner;
+  gpu::Divider size, inner;
   explicit Lines(const OneAxis& axis) : size(static_cast<size_t>(axis.size)), inner(static_cast<size_t>(axis.inner)) {}
-  __device__ size_t line(size_t i) const { return i / inner / size * inner + i % inner; }
+  __device__ size_t line(size_t i) const {
+    const auto [place, column] = inner.split(i);
+    return size.divide(place) * inner.divisor() + column;
+  }
 };
 
 // For each line, the sums of a b and of c d.

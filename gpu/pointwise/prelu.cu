@@ -10,7 +10,8 @@ namespace {
 // The slope of element i is that of channel i / inner % channels.
 struct Channels {
   size_t channels = 1, inner = 1;
-  __host__ __device__ size_t of(size_t i) const { return i / inner % channels; }
+  gpu::Divider by_channels = gpu::Divider(channels), by_inner = gpu::Divider(inner);
+  __device__ size_t of(size_t i) const { return by_channels.split(by_inner.divide(i)).remainder; }
 };
 
 Channels channels_of(const PReluArgs& a, const Shape& x, const Shape& slope) {
@@ -46,7 +47,10 @@ void gradient_of_slope(const Call& call, const Channels& at, gpu::In<T> dy, gpu:
   }
   gpu::reduce_axis(
       call, {static_cast<int64_t>(channels), static_cast<int64_t>(x.size / channels), 1}, T(0),
-      [=] __device__(size_t c, size_t k, size_t) { return part((k / inner * channels + c) * inner + k % inner); },
+      [=] __device__(size_t c, size_t k, size_t) {
+        const auto [line, place] = at.by_inner.split(k);
+        return part((line * channels + c) * inner + place);
+      },
       std::plus<T>(), [=] __device__(size_t c, size_t, T sum) { store(c, sum); });
 }
 

@@ -11,13 +11,21 @@ namespace {
 
 // NaN stays NaN.
 template <class T>
+struct ReluValue {
+  constexpr T operator()(T x) const { return x < T(0) ? T(0) : x; }
+};
+template <class T>
 void relu_forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
-  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = x[i] < T(0) ? T(0) : x[i]; });
+  gpu::map(call, x, y, ReluValue<T>());
 }
 
 template <class T>
+struct ReluSlope {
+  constexpr T operator()(T y, T dy) const { return y > T(0) ? dy : T(0); }
+};
+template <class T>
 void relu_gradient_of(Call& call, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx) {
-  gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = y[i] > T(0) ? dy[i] : T(0); });
+  gpu::map(call, y, dy, dx, ReluSlope<T>());
 }
 
 REGISTER(relu_cuda) {

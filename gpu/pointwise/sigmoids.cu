@@ -10,16 +10,24 @@ namespace {
 
 // exp of a negative number only, so that nothing overflows.
 template <class T>
+struct SigmoidValue {
+  __host__ __device__ gpu::Accumulate<T> operator()(T x) const {
+    const gpu::Accumulate<T> v = x, e = exp(v < 0 ? v : -v);
+    return (v < 0 ? e : 1) / (1 + e);
+  }
+};
+template <class T>
 void sigmoid_forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
-  gpu::each(call, y.size, [=] __device__(size_t i) {
-    const gpu::Accumulate<T> v = x[i], e = exp(v < 0 ? v : -v);
-    y[i] = (v < 0 ? e : 1) / (1 + e);
-  });
+  gpu::map(call, x, y, SigmoidValue<T>());
 }
 
 template <class T>
+struct SigmoidSlope {
+  __host__ __device__ auto operator()(T y, T dy) const { return dy * y * (1 - y); }
+};
+template <class T>
 void sigmoid_gradient_of(Call& call, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx) {
-  gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = dy[i] * y[i] * (1 - y[i]); });
+  gpu::map(call, y, dy, dx, SigmoidSlope<T>());
 }
 
 REGISTER(sigmoid_cuda) {
@@ -32,13 +40,21 @@ REGISTER(sigmoid_gradient_cuda) {
 }
 
 template <class T>
+struct TanhValue {
+  __host__ __device__ auto operator()(T x) const { return tanh(static_cast<gpu::Accumulate<T>>(x)); }
+};
+template <class T>
 void tanh_forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
-  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = tanh(static_cast<gpu::Accumulate<T>>(x[i])); });
+  gpu::map(call, x, y, TanhValue<T>());
 }
 
 template <class T>
+struct TanhSlope {
+  __host__ __device__ auto operator()(T y, T dy) const { return dy * (1 - y * y); }
+};
+template <class T>
 void tanh_gradient_of(Call& call, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx) {
-  gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = dy[i] * (1 - y[i] * y[i]); });
+  gpu::map(call, y, dy, dx, TanhSlope<T>());
 }
 
 REGISTER(tanh_cuda) {

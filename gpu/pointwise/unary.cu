@@ -9,13 +9,13 @@ namespace {
 
 template <class Fn, class T>
 void forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
-  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = Fn()(static_cast<gpu::Accumulate<T>>(x[i])); });
+  gpu::map(call, x, y, gpu::Widened<T, Fn>());
 }
 
 // Integers as they are.
 template <class Fn, class T>
 void forward_integer(Call& call, gpu::In<T> x, gpu::Out<T> y) {
-  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = Fn()(x[i]); });
+  gpu::map(call, x, y, Fn());
 }
 
 template <class Fn>

@@ -28,8 +28,10 @@ REGISTER(add_mv_cuda) { return cuda<AddedArgs>("AddMV", add_mv_forward<float>, a
 template <class T>
 void add_r_forward(const AddedArgs& args, gpu::In<T> m, gpu::In<T> x, gpu::In<T> y, gpu::Out<T> z, Call& call) {
   const T alpha = static_cast<T>(args.alpha), beta = static_cast<T>(args.beta);
+  const gpu::Divider rows(y.size);
   gpu::each(call, z.size, [=] __device__(size_t i) {
-    z[i] = (beta == T(0) ? T(0) : beta * m[i]) + alpha * (x[i / y.size] * y[i % y.size]);
+    const auto [row, column] = rows.split(i);
+    z[i] = (beta == T(0) ? T(0) : beta * m[i]) + alpha * (x[row] * y[column]);
   });
 }
 
@@ -37,7 +39,11 @@ REGISTER(add_r_cuda) { return cuda<AddedArgs>("AddR", add_r_forward<float>, add_
 
 template <class T>
 void ger_forward(Call& call, gpu::In<T> x, gpu::In<T> y, gpu::Out<T> z) {
-  gpu::each(call, z.size, [=] __device__(size_t i) { z[i] = x[i / y.size] * y[i % y.size]; });
+  const gpu::Divider rows(y.size);
+  gpu::each(call, z.size, [=] __device__(size_t i) {
+    const auto [row, column] = rows.split(i);
+    z[i] = x[row] * y[column];
+  });
 }
 
 REGISTER(ger_cuda) { return cuda("Ger", ger_forward<float>, ger_forward<double>); }
@@ -48,9 +54,11 @@ template <class T>
 void lay_side_by_side(const Call& call, const BatchProduct& p, const T* a, T* wide) {
   const size_t rows = static_cast<size_t>(p.rows), inner = static_cast<size_t>(p.inner);
   const size_t batch = static_cast<size_t>(p.batch);
+  const gpu::Divider by_inner(inner), by_batch(batch);
   gpu::each(call, rows * batch * inner, [=] __device__(size_t i) {
-    const size_t row = i / inner / batch, matrix = i / inner % batch;
-    wide[i] = a[(matrix * rows + row) * inner + i % inner];
+    const auto [line, column] = by_inner.split(i);
+    const auto [row, matrix] = by_batch.split(line);
+    wide[i] = a[(matrix * rows + row) * inner + column];
   });
 }
 

@@ -51,10 +51,11 @@ void forward(const FrontBackArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
 // Calls fn(i, value, count) for each element i of X that counts; the others are 0.
 template <bool kFront, class T, class Fn>
 void each_element(const Call& call, const Stretches<kFront>& stretches, const Counts& counts, gpu::Out<T> dx, Fn fn) {
+  const gpu::Divider rows(static_cast<size_t>(kFront ? stretches.values : stretches.size));
   gpu::each(call, dx.size, [=] __device__(size_t i) {
-    const auto at = static_cast<int64_t>(i);
-    const int64_t value = kFront ? at % stretches.values : at / stretches.size;
-    const int64_t element = kFront ? at / stretches.values : at % stretches.size;
+    const gpu::SignedSplit split = rows.signed_split(i);
+    const int64_t value = kFront ? split.remainder : split.quotient;
+    const int64_t element = kFront ? split.quotient : split.remainder;
     const int64_t count = counts[static_cast<size_t>(value)];
     dx[i] = element < count ? fn(i, static_cast<size_t>(value), count) : T(0);
   });

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "gpu/runtime/divider.h"
 #include "gpu/runtime/faults.h"
 #include "gpu/runtime/stream.h"
 #include "stepnet/operator.h"
@@ -52,17 +53,17 @@ inline Tensor& sized_output(const Call& call, int o, DType dtype, const Shape& s
 inline Bounds bounds(const Call& call, const char* what) { return bounds(device_of(call), what); }
 
 constexpr unsigned kMaxBlocks = 1u << 16;
+constexpr size_t kThreadsThatFill = size_t{1} << 16;  // a device: fewer are not worth having more to do each
+constexpr unsigned kTeam = 256, kEach = 256;          // threads of a block
+constexpr unsigned kWarp = 32;                        // threads that go together, and wait for each other for less
+constexpr unsigned kTile = 32;                        // neighbouring elements that a team reads at once
 #if defined(__CUDACC__)
-constexpr unsigned kTeam = 256, kEach = 256;  // threads of a block
 template <class... P>
 void launch(void (*kernel)(P...), unsigned blocks, unsigned threads, cudaStream_t stream,
             std::type_identity_t<P>... args) {
   kernel<<<blocks, threads, 0, stream>>>(args...);
 }
-#else
-constexpr unsigned kTeam = 64, kEach = 1;  // of a device that is only imitated
 #endif
-constexpr unsigned kTile = 32;  // neighbouring elements that a team reads at once
 
 template <class Fn>
 __global__ void each_kernel(size_t count, Fn fn) {
@@ -114,6 +115,27 @@ struct Team {
     sync();
     return values[first];
   }
+  // The same of each `lanes` neighbours; a power of two, of at least a warp's threads.
+  template <class T, class Op>
+  __device__ T reduce_neighbours(T value, Op op, unsigned lanes) const {
+    static_assert(sizeof(T) <= kRoom);
+    T* values = reinterpret_cast<T*>(room);
+    const unsigned lane = thread & (lanes - 1);
+    sync_neighbours(lanes);
+    values[thread] = value;
+    for (unsigned half = lanes / 2; half > 0; half /= 2) {
+      sync_neighbours(lanes);
+      if (lane < half) values[thread] = op(values[thread], values[thread + half]);
+    }
+    sync_neighbours(lanes);
+    return values[thread - lane];
+  }
+  __device__ void sync_neighbours(unsigned lanes) const {
+    if (lanes <= kWarp)
+      __syncwarp();
+    else
+      sync();
+  }
   template <class T>
   __device__ T sum(T value) const {
     return reduce(value, [](T a, T b) { return a + b; });
@@ -143,25 +165,52 @@ struct Axis {
   int64_t outer = 1, count = 1, inner = 1;
 };
 
+constexpr size_t kFewValues = 32;  // that one thread reduces faster than several
+
+// Threads for each of several results of so many values: a warp, or more where each would have many of them.
+constexpr unsigned lanes_for(size_t values) {
+  constexpr size_t kEnough = 8;
+  unsigned lanes = kWarp;
+  while (lanes < kTeam && lanes * kEnough < values) lanes *= 2;
+  return lanes;
+}
+
 // store(o, i, op over value(o, c, i) for all c, from `first`), for every o and i.
 template <class T, class Value, class Op, class Store>
 void reduce_axis(const Call& call, const Axis& axis, T first, Value value, Op op, Store store) {
   const size_t inner = static_cast<size_t>(axis.inner), count = static_cast<size_t>(axis.count);
-  if (inner < kTile) {  // a team for each result
-    each_team(call, static_cast<size_t>(axis.outer) * inner, [=] __device__(size_t at, const Team& team) {
-      const size_t o = at / inner, i = at % inner;
+  const size_t results = static_cast<size_t>(axis.outer) * inner;
+  const Divider rows(inner);
+  if (count <= kFewValues) {  // a thread for each result
+    each(call, results, [=] __device__(size_t at) {
+      const auto [o, i] = rows.split(at);
+      T all = first;
+      for (size_t c = 0; c < count; ++c) all = op(all, value(o, c, i));
+      store(o, i, all);
+    });
+    return;
+  }
+  if (inner < kTile) {  // a warp for each result, or several
+    const unsigned lanes = lanes_for(count), together = kTeam / lanes;
+    each_team(call, (results + together - 1) / together, [=] __device__(size_t at, const Team& team) {
+      const unsigned lane = team.thread & (lanes - 1);
+      const size_t result = at * together + team.thread / lanes;
+      const auto [o, i] = rows.split(result);
       T partial = first;
-      for (size_t c = team.thread; c < count; c += kTeam) partial = op(partial, value(o, c, i));
-      partial = team.reduce(partial, op);
-      if (team.thread == 0) store(o, i, partial);
+      if (result < results)
+        for (size_t c = lane; c < count; c += lanes) partial = op(partial, value(o, c, i));
+      partial = team.reduce_neighbours(partial, op, lanes);
+      if (result < results && lane == 0) store(o, i, partial);
     });
     return;
   }
   // A team for kTile neighbours, whose threads read them row by row.
   const size_t tiles = (inner + kTile - 1) / kTile;
+  const Divider lines(tiles);
   each_team(call, static_cast<size_t>(axis.outer) * tiles, [=] __device__(size_t at, const Team& team) {
     const unsigned column = team.thread % kTile, lane = team.thread / kTile, lanes = kTeam / kTile;
-    const size_t o = at / tiles, i = at % tiles * kTile + column;
+    const auto [o, tile] = lines.split(at);
+    const size_t i = tile * kTile + column;
     T partial = first;
     if (i < inner)
       for (size_t c = lane; c < count; c += lanes) partial = op(partial, value(o, c, i));

@@ -34,8 +34,10 @@ void add_rows(const Call& call, const gpu::Segments& segments, int64_t before, i
   const W *data = gpu::elements<W>(call.in(0)), *start = call.has(2) ? gpu::elements<W>(call.in(2)) : nullptr;
   const W* end = call.has(3) ? gpu::elements<W>(call.in(3)) : start;
   W* to = gpu::elements<W>(call.out(0));
+  const gpu::Divider rows(static_cast<size_t>(row));
   gpu::each(call, static_cast<size_t>(call.out(0).size()), [=] __device__(size_t i) {
-    const int64_t at = static_cast<int64_t>(i), r = at / row, j = at % row, s = segments.of(r, padding);
+    const auto [r, j] = rows.signed_split(i);
+    const int64_t s = segments.of(r, padding);
     W value = 0;
     if (s < segments.count) {
       const int64_t k = r - segments.first(s) - s * padding - before;
@@ -70,10 +72,11 @@ void remove_rows(const Call& call, const gpu::Segments& segments, int64_t before
   const int64_t row = row_size(call.in(0)), rows = call.in(0).dim(0);
   const W* data = gpu::elements<W>(call.in(0));
   W* to = gpu::elements<W>(call.out(0));
+  const gpu::Divider lines(static_cast<size_t>(row));
   gpu::each(call, static_cast<size_t>(call.out(0).size()), [=] __device__(size_t i) {
-    const int64_t at = static_cast<int64_t>(i), r = at / row, s = segments.of(r, -padding);
-    const int64_t from = r + s * padding + before;
-    to[i] = s < segments.count && from < rows ? data[from * row + at % row] : W{0};
+    const auto [r, column] = lines.signed_split(i);
+    const int64_t s = segments.of(r, -padding), from = r + s * padding + before;
+    to[i] = s < segments.count && from < rows ? data[from * row + column] : W{0};
   });
 }
 

@@ -26,8 +26,10 @@ void gradient_of(const Call& call, const Shape& shape, gpu::In<T> data, gpu::In<
   const int64_t row = shape.size_between(1, shape.rank());
   const Tensor starts = gpu::segment_starts(call, lengths, {.places = shape[0]});
   const gpu::Segments segments(starts, shape[0]);
+  const gpu::Divider rows(static_cast<size_t>(row));
   gpu::each(call, dx.size, [=] __device__(size_t i) {
-    const int64_t s = segments.of(static_cast<int64_t>(i) / row), at = s * row + static_cast<int64_t>(i) % row;
+    const auto [k, column] = rows.signed_split(i);
+    const int64_t s = segments.of(k), at = s * row + column;
     dx[i] = s < segments.count && is_maximum(data[i], y[at]) ? dy[at] : T(0);
   });
 }

@@ -42,9 +42,11 @@ void repeat_rows(gpu::In<T> dy, const Tensor& lengths, gpu::Out<T> dx, Call& cal
   const int64_t row = shape.size_between(1, shape.rank());
   const Tensor starts = gpu::segment_starts(call, lengths, {.places = shape[0]});
   const gpu::Segments segments(starts, shape[0]);
+  const gpu::Divider rows(static_cast<size_t>(row));
   gpu::each(call, dx.size, [=] __device__(size_t i) {
-    const int64_t s = segments.of(static_cast<int64_t>(i) / row);
-    const T value = s < segments.count ? dy[s * row + static_cast<int64_t>(i) % row] : T(0);
+    const auto [k, column] = rows.signed_split(i);
+    const int64_t s = segments.of(k);
+    const T value = s < segments.count ? dy[s * row + column] : T(0);
     dx[i] = kMean && s < segments.count ? value / static_cast<T>(segments.length(s)) : value;
   });
 }

@@ -34,9 +34,11 @@ void weighted_rows(gpu::In<T> weights, gpu::In<T> dy, const Tensor& lengths, gpu
   const int64_t row = row_size(call.in(1)), places = static_cast<int64_t>(weights.size);
   const Tensor starts = gpu::segment_starts(call, lengths, {.places = places});
   const gpu::Segments segments(starts, places);
+  const gpu::Divider rows(static_cast<size_t>(row));
   gpu::each(call, dx.size, [=] __device__(size_t i) {
-    const int64_t k = static_cast<int64_t>(i) / row, s = segments.of(k);
-    dx[i] = s < segments.count ? weights[k] * dy[s * row + static_cast<int64_t>(i) % row] : T(0);
+    const auto [k, column] = rows.signed_split(i);
+    const int64_t s = segments.of(k);
+    dx[i] = s < segments.count ? weights[k] * dy[s * row + column] : T(0);
   });
 }
 

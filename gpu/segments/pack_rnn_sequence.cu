@@ -12,9 +12,11 @@ void put_rows(const Call& call, const gpu::Segments& samples, const Tensor& valu
   const int64_t batch = packed.dim(1), row = packed.shape().size_between(2, packed.rank());
   const W* from = gpu::elements<W>(values);
   W* to = gpu::elements<W>(packed);
+  const gpu::Divider rows(static_cast<size_t>(row)), places(static_cast<size_t>(batch));
   gpu::each(call, static_cast<size_t>(packed.size()), [=] __device__(size_t i) {
-    const int64_t at = static_cast<int64_t>(i), r = at / row, t = r / batch, b = r % batch;
-    to[i] = t < samples.length(b) ? from[(samples.first(b) + t) * row + at % row] : W{0};
+    const auto [r, column] = rows.signed_split(i);
+    const auto [t, b] = places.signed_split(static_cast<size_t>(r));
+    to[i] = t < samples.length(b) ? from[(samples.first(b) + t) * row + column] : W{0};
   });
 }
 
@@ -24,10 +26,11 @@ void take_rows(const Call& call, const gpu::Segments& samples, const Tensor& pac
   const int64_t steps = packed.dim(0), batch = packed.dim(1), row = values.shape().size_between(1, values.rank());
   const W* from = gpu::elements<W>(packed);
   W* to = gpu::elements<W>(values);
+  const gpu::Divider rows(static_cast<size_t>(row));
   gpu::each(call, static_cast<size_t>(values.size()), [=] __device__(size_t i) {
-    const int64_t at = static_cast<int64_t>(i), k = at / row, b = samples.of(k);
-    const int64_t t = b < samples.count ? k - samples.first(b) : steps;
-    to[i] = t < steps ? from[(t * batch + b) * row + at % row] : W{0};
+    const auto [k, column] = rows.signed_split(i);
+    const int64_t b = samples.of(k), t = b < samples.count ? k - samples.first(b) : steps;
+    to[i] = t < steps ? from[(t * batch + b) * row + column] : W{0};
   });
 }
 

@@ -26,9 +26,11 @@ void put_rows(const Call& call, const gpu::Segments& segments, const Tensor& val
   const int64_t longest = packed.dim(1), row = packed.shape().size_between(2, packed.rank());
   const W* from = gpu::elements<W>(values);
   W* to = gpu::elements<W>(packed);
+  const gpu::Divider rows(static_cast<size_t>(row)), places(static_cast<size_t>(longest));
   gpu::each(call, static_cast<size_t>(packed.size()), [=] __device__(size_t i) {
-    const int64_t at = static_cast<int64_t>(i), r = at / row, s = r / longest, t = r % longest;
-    to[i] = t < segments.length(s) ? from[(segments.first(s) + t) * row + at % row] : pad;
+    const auto [r, column] = rows.signed_split(i);
+    const auto [s, t] = places.signed_split(static_cast<size_t>(r));
+    to[i] = t < segments.length(s) ? from[(segments.first(s) + t) * row + column] : pad;
   });
 }
 
@@ -38,10 +40,11 @@ void take_rows(const Call& call, const gpu::Segments& segments, const Tensor& pa
   const int64_t longest = packed.dim(1), row = values.shape().size_between(1, values.rank());
   const W* from = gpu::elements<W>(packed);
   W* to = gpu::elements<W>(values);
+  const gpu::Divider rows(static_cast<size_t>(row));
   gpu::each(call, static_cast<size_t>(values.size()), [=] __device__(size_t i) {
-    const int64_t at = static_cast<int64_t>(i), k = at / row, s = segments.of(k);
-    const int64_t t = s < segments.count ? k - segments.first(s) : longest;
-    to[i] = t < longest ? from[(s * longest + t) * row + at % row] : W{0};
+    const auto [k, column] = rows.signed_split(i);
+    const int64_t s = segments.of(k), t = s < segments.count ? k - segments.first(s) : longest;
+    to[i] = t < longest ? from[(s * longest + t) * row + column] : W{0};
   });
 }
 
@@ -66,9 +69,10 @@ void take(const Call& call, const gpu::Segments& segments, const Tensor& packed,
 void mark_rows(const Call& call, const gpu::Segments& segments, Tensor& mask) {
   const int64_t longest = mask.dim(1);
   const gpu::Out<bool> to = gpu::out_span<bool>(mask);
+  const gpu::Divider places(static_cast<size_t>(longest));
   gpu::each(call, to.size, [=] __device__(size_t i) {
-    const int64_t at = static_cast<int64_t>(i);
-    to[i] = at % longest < segments.length(at / longest);
+    const auto [s, t] = places.signed_split(i);
+    to[i] = t < segments.length(s);
   });
 }
 
@@ -109,10 +113,13 @@ void reverse_rows(const Tensor& data, const gpu::Indices& lengths, Tensor& rever
   const gpu::Bounds bounds = gpu::bounds(call, "a length");
   const W* x = gpu::elements<W>(data);
   W* y = gpu::elements<W>(reversed);
+  const gpu::Divider rows(static_cast<size_t>(row)), samples(static_cast<size_t>(batch));
   gpu::each(call, static_cast<size_t>(reversed.size()), [=] __device__(size_t i) {
-    const int64_t place = static_cast<int64_t>(i), r = place / row, t = r / batch, b = r % batch, length = lengths[b];
+    const auto [r, column] = rows.signed_split(i);
+    const auto [t, b] = samples.signed_split(static_cast<size_t>(r));
+    const int64_t length = lengths[static_cast<size_t>(b)];
     const bool turns = bounds.inside(length, steps + 1) && t < length;
-    y[i] = turns ? x[((length - 1 - t) * batch + b) * row + place % row] : x[i];
+    y[i] = turns ? x[((length - 1 - t) * batch + b) * row + column] : x[i];
   });
 }
 

@@ -13,8 +13,10 @@ void forward(const DelayArgs& a, gpu::In<T> x, gpu::In<T> first, gpu::Out<T> y, 
   const Shape& shape = call.in(0).shape();
   const auto steps = static_cast<size_t>(shape[0]), row = static_cast<size_t>(shape.from(1).size());
   const bool reverse = a.reverse;
+  const gpu::Divider rows(row);
   gpu::each(call, (steps + 1) * row, [=] __device__(size_t i) {
-    const size_t k = i / row, column = i % row;
+    const gpu::SplitIndex split = rows.split(i);
+    const size_t k = split.quotient, column = split.remainder;
     const auto place = [&](size_t t) { return (reverse ? steps - 1 - t : t) * row + column; };
     const T value = k > 0 ? x[place(k - 1)] : first.data ? first[column] : T(0);
     if (k < steps && y.data) y[place(k)] = value;

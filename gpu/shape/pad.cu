@@ -11,24 +11,28 @@ struct Padding {
   int rank = 0;
   int64_t begin[Shape::kMaxRank] = {};
   int64_t inner[Shape::kMaxRank] = {}, outer[Shape::kMaxRank] = {};  // sizes of the tensor, and of the padded one
+  gpu::Divider by_inner[Shape::kMaxRank], by_outer[Shape::kMaxRank];
 
   Padding(const PadArgs& a, const Shape& x, const Shape& y) : mode(a.kind()), rank(x.rank()) {
     for (int d = 0; d < rank; ++d) {
       begin[d] = a.begin(d);
       inner[d] = x[d];
       outer[d] = y[d];
+      by_inner[d] = gpu::Divider(static_cast<size_t>(x[d]));
+      by_outer[d] = gpu::Divider(static_cast<size_t>(y[d]));
     }
   }
 
   // The element that the padded one comes from; -1 if there is none.
-  __device__ int64_t source(int64_t i) const {
+  __device__ int64_t source(size_t i) const {
     int64_t at = 0, stride = 1;
     for (int d = rank - 1; d >= 0; --d) {
-      const int64_t from = pad_source(mode, i % outer[d] - begin[d], inner[d]);
+      const auto [rest, index] = by_outer[d].split(i);
+      const int64_t from = pad_source(mode, static_cast<int64_t>(index) - begin[d], inner[d]);
       if (from < 0) return -1;
       at += from * stride;
       stride *= inner[d];
-      i /= outer[d];
+      i = rest;
     }
     return at;
   }
@@ -61,11 +65,12 @@ struct Copies {
 // The sum over all elements of the padded tensor that come from element i: a loop over the dimensions within which
 // `turn` counts the places of each.
 template <class T>
-__device__ T sum_of_copies(const Padding& p, int64_t i, const T* dy) {
+__device__ T sum_of_copies(const Padding& p, size_t i, const T* dy) {
   int64_t place[Shape::kMaxRank] = {}, turn[Shape::kMaxRank] = {};
   for (int d = p.rank - 1; d >= 0; --d) {
-    place[d] = i % p.inner[d];
-    i /= p.inner[d];
+    const auto [rest, index] = p.by_inner[d].split(i);
+    place[d] = static_cast<int64_t>(index);
+    i = rest;
     if (Copies(p, d, place[d]).count == 0) return 0;
   }
   T sum = 0;
@@ -83,7 +88,7 @@ void pad(const PadArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
   const T value = pad_value<T>(a);
   const Padding padding(a, call.in(0).shape(), call.out(0).shape());
   gpu::each(call, y.size, [=] __device__(size_t i) {
-    const int64_t from = padding.source(static_cast<int64_t>(i));
+    const int64_t from = padding.source(i);
     y[i] = from < 0 ? value : x[static_cast<size_t>(from)];
   });
 }
@@ -91,8 +96,7 @@ void pad(const PadArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
 template <class T>
 void pad_gradient(const PadArgs& a, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
   const Padding padding(a, call.out(0).shape(), call.in(0).shape());
-  gpu::each(call, dx.size,
-            [=] __device__(size_t i) { dx[i] = sum_of_copies(padding, static_cast<int64_t>(i), dy.data); });
+  gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = sum_of_copies(padding, i, dy.data); });
 }
 
 REGISTER(pad_cuda) { return cuda<PadArgs>("Pad", pad<float>, pad<double>, pad<int32_t>, pad<int64_t>); }

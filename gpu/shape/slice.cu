@@ -51,8 +51,10 @@ template <class Unit>
 void cut(const Call& call, const Place& place, const Unit* whole, Unit* part, size_t outer, size_t inner) {
   const gpu::Bounds bounds = gpu::bounds(call, "a start");
   const size_t size = static_cast<size_t>(place.count) * inner, row = static_cast<size_t>(place.size) * inner;
+  const gpu::Divider rows(size);
   gpu::each(call, outer * size, [=] __device__(size_t i) {
-    part[i] = whole[i / size * row + static_cast<size_t>(place.first(bounds)) * inner + i % size];
+    const auto [o, column] = rows.split(i);
+    part[i] = whole[o * row + static_cast<size_t>(place.first(bounds)) * inner + column];
   });
 }
 
@@ -60,10 +62,12 @@ template <class Unit>
 void put(const Call& call, const Place& place, Unit* whole, const Unit* part, size_t outer, size_t inner) {
   const gpu::Bounds bounds = gpu::bounds(call, "a start");
   const size_t size = static_cast<size_t>(place.count) * inner, row = static_cast<size_t>(place.size) * inner;
+  const gpu::Divider rows(row);
   gpu::each(call, outer * row, [=] __device__(size_t i) {
-    const size_t begin = static_cast<size_t>(place.first(bounds)) * inner, column = i % row;
+    const auto [o, column] = rows.split(i);
+    const size_t begin = static_cast<size_t>(place.first(bounds)) * inner;
     const bool there = column >= begin && column - begin < size;
-    whole[i] = there ? part[i / row * size + column - begin] : Unit{};
+    whole[i] = there ? part[o * size + column - begin] : Unit{};
   });
 }
 

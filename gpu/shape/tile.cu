@@ -27,8 +27,11 @@ void copy_tiles(Call& call) {
   const auto tiles = static_cast<size_t>(axis.count), inner = static_cast<size_t>(axis.inner);
   const auto from = reinterpret_cast<const T*>(x.raw());
   const auto to = reinterpret_cast<T*>(y.raw());
-  gpu::each(call, static_cast<size_t>(y.size()),
-            [=] __device__(size_t i) { to[i] = from[i / (tiles * inner) * inner + i % inner]; });
+  const gpu::Divider rows(tiles * inner), places(inner);
+  gpu::each(call, static_cast<size_t>(y.size()), [=] __device__(size_t i) {
+    const auto [row, place] = rows.split(i);
+    to[i] = from[row * inner + places.split(place).remainder];
+  });
 }
 
 void tile(Call& call) {

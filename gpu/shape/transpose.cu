@@ -7,12 +7,39 @@
 namespace stepnet::gpu_transpose {
 namespace {
 
+// Where an element is whose index counts through dimensions, the last one added fastest; as input_offset of
+// operators/shape/transpose.h.
+struct Places {
+  int dims = 0;
+  gpu::Divider sizes[Shape::kMaxRank];
+  int64_t strides[Shape::kMaxRank] = {};
+
+  Places() = default;
+  // Of the output's elements in the input.
+  explicit Places(const TransposeLayout& layout) {
+    for (size_t d = 0; d < layout.dims; ++d) add(layout.sizes[d], layout.strides[d]);
+  }
+  void add(int64_t size, int64_t stride) {
+    sizes[dims] = gpu::Divider(static_cast<size_t>(size));
+    strides[dims++] = stride;
+  }
+  __device__ int64_t of(size_t index) const {
+    int64_t offset = 0;
+    for (int d = dims; d-- > 0;) {
+      const auto [rest, place] = sizes[d].split(index);
+      offset += static_cast<int64_t>(place) * strides[d];
+      index = rest;
+    }
+    return offset;
+  }
+};
+
 // A plane of the output: its rows are the dimension that is contiguous in the input, its columns the output's last.
 struct Plane {
   size_t rows = 0, columns = 0, column_stride = 0;  // column_stride: in the input; rows lie 1 apart there
   size_t row_stride = 0;                            // in the output, where columns lie 1 apart
-  TransposeLayout others;                           // the dimensions around it, as the input has them
-  TransposeLayout target;                           // and as the output has them
+  Places others;                                    // the dimensions around it, as the input has them
+  Places target;                                    // and as the output has them
   size_t planes = 1;
 };
 
@@ -28,28 +55,26 @@ Plane plane_of(const TransposeLayout& layout) {
       plane.rows = size;
       plane.row_stride = static_cast<size_t>(stride);
     } else {
-      plane.others.sizes[plane.others.dims] = plane.target.sizes[plane.others.dims] = layout.sizes[d];
-      plane.others.strides[plane.others.dims] = layout.strides[d];
-      plane.target.strides[plane.others.dims++] = stride;
+      plane.others.add(layout.sizes[d], layout.strides[d]);
+      plane.target.add(layout.sizes[d], stride);
       plane.planes *= size;
     }
   }
-  plane.target.dims = plane.others.dims;
   return plane;
 }
 
 // Tiles go through memory that the team shares, so that both sides are touched along their rows.
 template <class T>
-__global__ void tiles_kernel(Plane p, size_t row_tiles, size_t column_tiles, const T* x, T* y) {
+__global__ void tiles_kernel(Plane p, gpu::Divider tiles, gpu::Divider column_tiles, const T* x, T* y) {
   constexpr unsigned kSide = gpu::kTile;
   __shared__ T tile[kSide][kSide + 1];  // one more: threads that read a column take different banks
   const unsigned lane = threadIdx.x % kSide, first = threadIdx.x / kSide, step = gpu::kTeam / kSide;
-  const size_t tiles = row_tiles * column_tiles;
-  for (size_t at = blockIdx.x; at < p.planes * tiles; at += gridDim.x) {
-    const auto index = static_cast<int64_t>(at / tiles);
-    const T* from = x + input_offset(p.others, p.others.dims, index);
-    T* to = y + input_offset(p.target, p.target.dims, index);
-    const size_t r0 = at % tiles / column_tiles * kSide, c0 = at % column_tiles * kSide;
+  for (size_t at = blockIdx.x; at < p.planes * tiles.divisor(); at += gridDim.x) {
+    const auto [index, tile_of_plane] = tiles.split(at);
+    const auto [row_tile, column_tile] = column_tiles.split(tile_of_plane);
+    const T* from = x + p.others.of(index);
+    T* to = y + p.target.of(index);
+    const size_t r0 = row_tile * kSide, c0 = column_tile * kSide;
     for (unsigned c = first; c < kSide; c += step)
       if (r0 + lane < p.rows && c0 + c < p.columns) tile[c][lane] = from[(c0 + c) * p.column_stride + r0 + lane];
     __syncthreads();
@@ -67,14 +92,15 @@ void transpose_tiles(const Call& call, const Plane& plane, const T* x, T* y) {
   const gpu::DeviceScope scope(device);
   const cudaStream_t stream = gpu::current_stream(device);
   const size_t blocks = std::min<size_t>(plane.planes * row_tiles * column_tiles, gpu::kMaxBlocks);
-  gpu::launch(tiles_kernel<T>, static_cast<unsigned>(blocks), gpu::kTeam, stream, plane, row_tiles, column_tiles, x, y);
+  gpu::launch(tiles_kernel<T>, static_cast<unsigned>(blocks), gpu::kTeam, stream, plane,
+              gpu::Divider(row_tiles * column_tiles), gpu::Divider(column_tiles), x, y);
   gpu::check_launch(stream);
 }
 
 template <class T>
 void copy_each(const Call& call, const TransposeLayout& layout, const T* x, T* y, size_t size) {
-  gpu::each(call, size,
-            [=] __device__(size_t i) { y[i] = x[input_offset(layout, layout.dims, static_cast<int64_t>(i))]; });
+  const Places places(layout);
+  gpu::each(call, size, [=] __device__(size_t i) { y[i] = x[places.of(i)]; });
 }
 
 // The last dimension stays the last: its rows are moved in units as wide as may be.

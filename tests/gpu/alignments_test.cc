@@ -4,12 +4,13 @@
 namespace stepnet::testing::alignments_test {
 namespace {
 
-constexpr int64_t kPlaces = 70;  // labels: more states than a team has threads
+constexpr int64_t kPlaces = 260;  // labels: more states than a team has threads
+constexpr int32_t kTimes = 400;
 
 Feeds ctc_feeds(int64_t classes) {
-  return {{"x", normal<double>({150, 3, classes}, 1)},
+  return {{"x", normal<double>({kTimes, 3, classes}, 1)},
           {"targets", integers<int32_t>({3, kPlaces}, 1, classes - 1, 2)},
-          {"times", Tensor::of<int32_t>({3}, {150, 149, 10})},
+          {"times", Tensor::of<int32_t>({3}, {kTimes, kTimes - 1, 10})},
           {"lengths", Tensor::of<int32_t>({3}, {static_cast<int32_t>(kPlaces), 33, 0})}};
 }
 
@@ -85,8 +86,8 @@ TEST_F(GpuTest, LabelsAndLengthsOfAlignmentsAreChecked) {
   };
   expect(1, 1, 5, "CTCLoss: a label is 5, outside of [0, 5)");
   expect(1, 1, 0, "CTCLoss: a label that is the blank is 0");
-  expect(2, 1, 151, "CTCLoss: the length of an input is 151, outside of [0, 151)");
-  expect(3, 0, -1, "CTCLoss: the length of a target is -1, outside of [0, 71)");
+  expect(2, 1, 401, "CTCLoss: the length of an input is 401, outside of [0, 401)");
+  expect(3, 0, -1, "CTCLoss: the length of a target is -1, outside of [0, 261)");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "tests/gpu/loops.h"
 
+#include "gpu/loops/elementwise.h"
 #include "gpu/runtime/launch.h"
 
 namespace stepnet::testing {
@@ -21,6 +22,13 @@ void reduce_on_gpu(const Call& call, const Tensor& x, Tensor& sums, Tensor& larg
 void count_on_gpu(const Call& call, Tensor& y) {
   const gpu::Out<int64_t> to = gpu::out_span<int64_t>(y);
   gpu::each(call, to.size, [=] __device__(size_t i) { to[i] = static_cast<int64_t>(i); });
+}
+
+struct Doubled {
+  constexpr float operator()(float x) const { return 2 * x; }
+};
+void double_on_gpu(const Call& call, const Tensor& x, Tensor& y) {
+  gpu::map(call, gpu::in_span<float>(x), gpu::out_span<float>(y), Doubled());
 }
 
 void add_up_teams(const Call& call, Tensor& y) {

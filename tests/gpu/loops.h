@@ -12,6 +12,9 @@ void reduce_on_gpu(const Call& call, const Tensor& x, Tensor& sums, Tensor& larg
 // y[i] = i, by each.
 void count_on_gpu(const Call& call, Tensor& y);
 
+// y[i] = 2 x[i], of float32, by map.
+void double_on_gpu(const Call& call, const Tensor& x, Tensor& y);
+
 // y[i, t] = the sum of what the threads of team i gave: each gave i + its own number; t counts the threads.
 void add_up_teams(const Call& call, Tensor& y);
 int64_t team_size();

@@ -56,6 +56,23 @@ TEST_F(GpuTest, BroadcastsAsTheCpuDoes) {
   }
 }
 
+// More elements than threads that fill a device: a thread has several, and some are left.
+template <class T>
+void check_large(double tol) {
+  const Tensor a = normal<T>({600'011}, 1), b = normal<T>({600'011}, 2);
+  for (const char* type : {"Add", "Mul"})
+    EXPECT_EQ(compare_devices(make_op(type, {"A", "B"}, {"C"}), {{"A", a}, {"B", b}}, 0), "") << type;
+  for (const char* type : {"Relu", "Exp", "Tanh", "Sigmoid"})
+    EXPECT_EQ(compare_devices(make_op(type, {"X"}, {"Y"}), {{"X", a}}, tol), "") << type;
+  EXPECT_EQ(compare_devices(make_op("ReluGradient", {"Y", "dY"}, {"dX"}), {{"Y", a}, {"dY", b}}, 0), "");
+  EXPECT_EQ(compare_devices(make_op("GT", {"A", "B"}, {"C"}), {{"A", a}, {"B", b}}, 0), "");
+}
+
+TEST_F(GpuTest, LargeTensorsAsTheCpuDoes) {
+  check_large<float>(1e-5);
+  check_large<double>(1e-12);
+}
+
 TEST_F(GpuTest, DividesIntegersAsTheCpuDoes) {
   const int32_t least = std::numeric_limits<int32_t>::min();
   const Feeds feeds = {{"A", Tensor::of<int32_t>({6}, {least, least, 7, -7, 7, -7})},

@@ -34,9 +34,10 @@ Expected by_hand(const Tensor& x) {
 }
 
 TEST_F(GpuLoops, ReduceAlongAnAxisOfAnySize) {
-  for (const int64_t outer : {0, 1, 3})
-    for (const int64_t count : {0, 1, 2, 65, 1000})
+  for (const int64_t outer : {0, 1, 3, 19})
+    for (const int64_t count : {0, 1, 2, 32, 33, 65, 256, 257, 600, 1000, 3000})
       for (const int64_t inner : {0, 1, 2, 31, 32, 33, 100}) {
+        if (outer * count * inner > 1'000'000) continue;
         const Tensor x = normal<double>({outer, count, inner});
         const Expected expected = by_hand(x);
         Tensor sums = Tensor::empty(DType::float64, {outer, inner}, kGpu), largest = on_gpu(expected.sums);
@@ -62,15 +63,34 @@ TEST_F(GpuLoops, ReduceToTheSameBitsInEveryRun) {
 // More elements than one launch has threads, on a real device as on the imitated one.
 TEST_F(GpuLoops, ReachEveryElement) {
   for (const int64_t count : {0, 1, 255, 256, 257, 20'000'000}) {
-    if (count > 1'000'000 && team_size() < 128) continue;  // imitated threads are slow
     Tensor y = Tensor::empty(DType::int64, {count}, kGpu);
     count_on_gpu(call_, y);
     const Tensor back = copied_to(y, {});
     for (int64_t i = 0; i < count; ++i) ASSERT_EQ(back.data<int64_t>()[i], i);
   }
-  Tensor more = Tensor::empty(DType::int64, {70'000}, kGpu);  // than blocks, of which the imitation's have one thread
-  count_on_gpu(call_, more);
-  EXPECT_EQ(copied_to(more, {}).data<int64_t>()[69'999], 69'999);
+}
+
+// Some elements of x, which is on the GPU, from `at` on.
+Tensor part(const Tensor& x, int64_t at, int64_t count) {
+  return Tensor::view(x.storage(), static_cast<size_t>(at) * dtype_size(x.dtype()), x.dtype(), {count});
+}
+
+// As many threads as fill a device have 16 bytes each, where both tensors begin at a multiple of so many; whatever the
+// number of elements is, none beside them is touched.
+TEST_F(GpuLoops, MapsAtAnyAddressAndOfAnySize) {
+  constexpr int64_t kAll = 600'100, kEnough = int64_t{4} << 16;
+  const Tensor x = normal<float>({kAll});
+  const Tensor there = on_gpu(x);
+  for (const int64_t size : {int64_t{0}, int64_t{5}, kEnough - 1, kEnough, kEnough + 3, int64_t{2} * kEnough + 1})
+    for (const auto& [from, to] : {std::pair{0, 0}, {4, 8}, {0, 1}, {3, 0}, {2, 2}}) {
+      Tensor y = on_gpu(Tensor::zeros(DType::float32, {kAll}));
+      Tensor target = part(y, to, size);
+      double_on_gpu(call_, part(there, from, size), target);
+      const Tensor back = copied_to(y, {});
+      for (int64_t i = 0; i < kAll; ++i)
+        ASSERT_EQ(back.data<float>()[i], i >= to && i < to + size ? 2 * x.data<float>()[i - to + from] : 0.0F)
+            << size << " from " << from << " to " << to << " at " << i;
+    }
 }
 
 TEST_F(GpuLoops, TeamsAddUpOnAllThreads) {
