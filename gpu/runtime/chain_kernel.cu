@@ -1,9 +1,11 @@
 // CUDA kernel for chains of elementwise instructions. Meaning: see stepnet/elementwise_chain.h.
 #include "gpu/runtime/chain_kernel.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "gpu/runtime/accumulate.h"
 #include "gpu/runtime/launch.h"
@@ -93,9 +95,11 @@ __device__ T fused_value(const FusedInstruction& i, T a, T b) {
 
 template <class T>
 void interpret(int device, const FusedInstruction* code, int instructions, int tensors, const FusedOperands& operands,
-               int64_t width, int64_t rows) {
-  each(device, static_cast<size_t>(width * rows), [=] __device__(size_t at) {
-    const int64_t row = static_cast<int64_t>(at) / width, column = static_cast<int64_t>(at) % width;
+               const ChainLaunch& launch) {
+  const Divider groups = launch.groups;
+  each(device, launch.count, [=] __device__(size_t at) {
+    const SignedSplit split = groups.signed_split(at);
+    const int64_t row = split.quotient, column = split.remainder;
     using Wide = Accumulate<T>;
     Wide values[kMostFusedValues];
     const auto place = [&](int operand) {
@@ -121,10 +125,11 @@ class CudaChain : public FusedChain {
       : device_(device),
         dtype_(dtype),
         codes_(std::make_shared<const std::vector<FusedInstruction>>(code)),
-        tensors_(tensors) {
+        tensors_(tensors),
+        lanes_(fused_lanes(dtype, code)) {
     require(is_floating(dtype), "a chain of {} cannot be run on a GPU", dtype_name(dtype));
     require(tensors <= kMostFusedTensors, "a chain of {} tensors has more than {}", tensors, kMostFusedTensors);
-    compiled_ = compile_chain(device, fused_source(dtype, code, tensors));
+    compiled_ = compile_chain(device, fused_source(dtype, code, tensors), lanes_);
     if (compiled_) return;
     const auto bytes = static_cast<int64_t>(code.size() * sizeof(FusedInstruction));
     const MemoryScope scope(MemoryCategory::workspace);
@@ -142,13 +147,15 @@ class CudaChain : public FusedChain {
       require(tensors[t].each == 1 && tensors[t].cycle == 0, "a chain on a GPU has no operands with fewer rows");
       operands.tensors[t] = {tensors[t].first, tensors[t].stride, tensors[t].step};
     }
+    const ChainLaunch launch =
+        chain_launch(operands, tensors_, dtype_size(dtype_), compiled_ ? lanes_ : 1, width, rows);
     if (compiled_) {
       const DeviceScope scope(device_);
-      return compiled_->launch(current_stream(device_), operands, width, rows);
+      return compiled_->launch(current_stream(device_), operands, launch);
     }
     const auto* code = reinterpret_cast<const FusedInstruction*>(code_.raw());
     const auto run_as = [&](auto zero) {
-      interpret<decltype(zero)>(device_, code, static_cast<int>(codes_->size()), tensors_, operands, width, rows);
+      interpret<decltype(zero)>(device_, code, static_cast<int>(codes_->size()), tensors_, operands, launch);
     };
     if (with_half(dtype_, run_as)) return;
     dtype_ == DType::float32 ? run_as(float{}) : run_as(double{});
@@ -159,11 +166,26 @@ class CudaChain : public FusedChain {
   DType dtype_;
   FusedCodes codes_;
   int tensors_;
+  int lanes_;
   std::unique_ptr<CompiledChain> compiled_;
   Tensor code_;  // on the device, if it is read there
 };
 
 }  // namespace
+
+ChainLaunch chain_launch(const FusedOperands& operands, int tensors, size_t bytes, int most, int64_t width,
+                         int64_t rows) {
+  const auto all = [&](const auto& holds) { return std::all_of(operands.tensors, operands.tensors + tensors, holds); };
+  using Operand = FusedOperands::Operand;
+  if (all([&](const Operand& t) { return t.stride == width * t.step; })) width *= std::exchange(rows, 1);
+  const bool wide =
+      width % most == 0 && width * rows / most >= static_cast<int64_t>(kThreadsThatFill) && all([&](const Operand& t) {
+        return t.step == 0 || (t.step == 1 && (rows == 1 || t.stride % most == 0) &&
+                               reinterpret_cast<uintptr_t>(t.first) % (static_cast<size_t>(most) * bytes) == 0);
+      });
+  const int lanes = wide ? most : 1;
+  return {lanes, Divider(static_cast<size_t>(width / lanes)), static_cast<size_t>(width / lanes * rows)};
+}
 
 std::shared_ptr<const FusedChain> make_fused_chain(int device, DType dtype, const std::vector<FusedInstruction>& code,
                                                    int tensors) {

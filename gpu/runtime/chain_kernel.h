@@ -13,6 +13,7 @@
 
 #include "core/compute/backend.h"
 #include "gpu/runtime/device.h"
+#include "gpu/runtime/divider.h"
 
 namespace stepnet::gpu {
 
@@ -29,10 +30,25 @@ struct FusedOperands {
   Operand tensors[kMostFusedTensors];
 };
 
-// CUDA C++ of a kernel
-//   extern "C" __global__ void chain(const Operands, long long width, long long rows)
-// that does these instructions for every element; every thread does some elements from first to last.
+// How a chain is launched: each of `count` threads has `lanes` neighbouring elements of a row, which are so many groups
+// as `groups` divides by.
+struct ChainLaunch {
+  int lanes = 1;
+  Divider groups;
+  size_t count = 0;
+};
+// Of operands whose elements have so many bytes: rows that follow each other without a gap count as one, and there are
+// several lanes, `most`, where all operands begin and go on at addresses that allow it, and there is enough to do.
+ChainLaunch chain_launch(const FusedOperands& operands, int tensors, size_t bytes, int most, int64_t width,
+                         int64_t rows);
+
+// CUDA C++ of two kernels
+//   extern "C" __global__ void chain(const Operands, const Divider groups, unsigned long long count)
+// and chain_lanes, that do these instructions for every element; every thread does its elements from the first
+// instruction to the last. There is no chain_lanes if there is one lane only.
 std::string fused_source(DType dtype, const std::vector<FusedInstruction>& code, int tensors);
+// How many elements a thread of chain_lanes has: 16 bytes, or fewer where their values would not stay in registers.
+int fused_lanes(DType dtype, const std::vector<FusedInstruction>& code);
 
 // Parts of it: the type `Element` of what is stored, with load and store; and what an instruction makes of two
 // variables.
@@ -43,9 +59,9 @@ std::string fused_value_source(DType dtype, const FusedInstruction& i, const std
 class CompiledChain {
  public:
   virtual ~CompiledChain() = default;
-  virtual void launch(cudaStream_t stream, const FusedOperands& operands, int64_t width, int64_t rows) const = 0;
+  virtual void launch(cudaStream_t stream, const FusedOperands& operands, const ChainLaunch& launch) const = 0;
 };
-// Null where there is no compiler at run time.
-std::unique_ptr<CompiledChain> compile_chain(int device, const std::string& source);
+// Null where there is no compiler at run time. `lanes`: fused_lanes of the chain.
+std::unique_ptr<CompiledChain> compile_chain(int device, const std::string& source, int lanes);
 
 }  // namespace stepnet::gpu

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <set>
 #include <string_view>
@@ -41,25 +41,68 @@ __device__ Element store(float value) {
 
 const char* computed_in(DType dtype) { return dtype == DType::float64 ? "double" : "float"; }
 
-constexpr const char* kStart = R"(struct Operand {{ Element* first; long long stride, step; }};
+// A thread has kLanes neighbouring elements of a row, which it reads and writes at once. Rows are found as gpu::Divider
+// finds them (gpu/runtime/divider.h).
+constexpr const char* kStart = R"(typedef {1} Number;
+struct Operand {{ Element* first; long long stride, step; }};
 struct Operands {{ Operand tensors[{0}]; }};
-extern "C" __global__ void chain(const Operands o, long long width, long long rows) {{
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < width * rows; i += step) {{
-    const long long row = i / width, column = i - row * width;
+struct Divider {{
+  unsigned long long divisor;
+  unsigned multiplier;
+  unsigned char first, rest;
+}};
+__device__ unsigned long long quotient(const Divider& d, unsigned long long n) {{
+  if (n >> 32 != 0) return n / d.divisor;
+  const unsigned t = __umulhi(d.multiplier, (unsigned)n);
+  return (t + (((unsigned)n - t) >> d.first)) >> d.rest;
+}}
+
+template <int kLanes>
+struct alignas(kLanes * sizeof(Element)) Lanes {{ Element values[kLanes]; }};
+template <int kLanes>
+__device__ void read(Number (&to)[kLanes], const Operand& t, long long row, long long column) {{
+  const Element* const from = t.first + row * t.stride + column * t.step;
+  if (kLanes > 1 && t.step == 0) {{
+    const Number value = load(*from);
+    #pragma unroll
+    for (int k = 0; k < kLanes; ++k) to[k] = value;
+    return;
+  }}
+  const Lanes<kLanes> all = *(const Lanes<kLanes>*)from;
+  #pragma unroll
+  for (int k = 0; k < kLanes; ++k) to[k] = load(all.values[k]);
+}}
+template <int kLanes>
+__device__ void write(const Operand& t, long long row, long long column, const Number (&from)[kLanes]) {{
+  Lanes<kLanes> all;
+  #pragma unroll
+  for (int k = 0; k < kLanes; ++k) all.values[k] = store(from[k]);
+  *(Lanes<kLanes>*)(t.first + row * t.stride + column * t.step) = all;
+}}
+
+// `count`: of all threads' groups of lanes, of which a row has so many as `groups` divides by.
+template <int kLanes>
+__device__ void run(const Operands& o, const Divider& groups, unsigned long long count) {{
+  const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
+  for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {{
+    const long long row = quotient(groups, i), column = (i - row * groups.divisor) * kLanes;
+)";
+constexpr const char* kKernel =
+    R"(extern "C" __global__ void {0}(const Operands o, const Divider groups, unsigned long long count) {{
+  run<{1}>(o, groups, count);
+}}
 )";
 
-// The operand as a variable.
+// The operand as a variable, and one lane of it.
 std::string name(int operand) { return fmt::format("x{}", operand); }
+std::string lane(int operand) { return name(operand) + "[k]"; }
 
-std::string place(int operand) {
-  return fmt::format("o.tensors[{0}].first[row * o.tensors[{0}].stride + column * o.tensors[{0}].step]", operand);
-}
-
-// A number as it is written there; what is none, or infinite, by its bits.
+// A number by its bits, so that it is the same there: decimals would lose the sign of a zero, and are none for what is
+// infinite or no number.
 std::string number(double value, const char* type) {
-  if (std::isfinite(value)) return fmt::format("({}){:.17g}", type, value);
-  return fmt::format("({})__longlong_as_double({}ll)", type, std::bit_cast<int64_t>(value));
+  if (type == std::string_view("double"))
+    return fmt::format("__longlong_as_double((long long)0x{:016x}ull)", std::bit_cast<uint64_t>(value));
+  return fmt::format("__uint_as_float(0x{:08x}u)", std::bit_cast<uint32_t>(static_cast<float>(value)));
 }
 
 std::string value_of(const FusedInstruction& i, const char* type, const std::string& a, const std::string& b) {
@@ -151,24 +194,43 @@ std::string fused_value_source(DType dtype, const FusedInstruction& i, const std
   return value_of(i, computed_in(dtype), a, b);
 }
 
+int fused_lanes(DType dtype, const std::vector<FusedInstruction>& code) {
+  constexpr size_t kMostLive = 64;  // registers that lanes may take
+  std::set<int> live;
+  size_t most = 1;
+  for (auto it = code.rbegin(); it != code.rend(); ++it) {
+    live.erase(it->to);
+    live.insert(it->a);
+    if (fused_code(it->code).reads_b) live.insert(it->b);
+    most = std::max(most, live.size() + 1);
+  }
+  const size_t registers = dtype == DType::float64 ? 2 * most : most;
+  size_t lanes = 16 / dtype_size(dtype);
+  while (lanes > 1 && lanes * registers > kMostLive) lanes /= 2;
+  return static_cast<int>(lanes);
+}
+
 std::string fused_source(DType dtype, const std::vector<FusedInstruction>& code, int tensors) {
   const char* type = computed_in(dtype);
-  std::string text = element_source(dtype) + fmt::format(kStart, kMostFusedTensors);
+  std::string text = element_source(dtype) + fmt::format(kStart, kMostFusedTensors, type);
   std::set<int> there;  // operands whose variable has a value
   const auto read = [&](int operand) {
     if (!there.insert(operand).second) return;
     require(operand < tensors, "a chain reads value {} before it is there", operand);
-    text += fmt::format("    {} {} = load({});\n", type, name(operand), place(operand));
+    text +=
+        fmt::format("    Number {0}[kLanes];\n    read(x{1}, o.tensors[{1}], row, column);\n", name(operand), operand);
   };
   for (const FusedInstruction& i : code) {
     read(i.a);
     if (fused_code(i.code).reads_b) read(i.b);
-    const bool is_new = there.insert(i.to).second;
-    text += fmt::format("    {}{} = {};\n", is_new ? std::string(type) + " " : "", name(i.to),
-                        value_of(i, type, name(i.a), name(i.b)));
-    if (i.to < tensors) text += fmt::format("    {} = store({});\n", place(i.to), name(i.to));
+    if (there.insert(i.to).second) text += fmt::format("    Number {}[kLanes];\n", name(i.to));
+    text += fmt::format("    #pragma unroll\n    for (int k = 0; k < kLanes; ++k) {} = {};\n", lane(i.to),
+                        value_of(i, type, lane(i.a), lane(i.b)));
+    if (i.to < tensors) text += fmt::format("    write(o.tensors[{}], row, column, {});\n", i.to, name(i.to));
   }
-  return text + "  }\n}\n";
+  text += "  }\n}\n" + fmt::format(kKernel, "chain", 1);
+  const int lanes = fused_lanes(dtype, code);
+  return lanes > 1 ? text + fmt::format(kKernel, "chain_lanes", lanes) : text;
 }
 
 }  // namespace stepnet::gpu

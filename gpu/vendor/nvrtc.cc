@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <type_traits>
 
 #include "gpu/runtime/chain_kernel.h"
 #include "gpu/runtime/timesteps.h"
@@ -57,26 +58,28 @@ class Program {
 // A kernel of one device, for the life of the process.
 class LoadedChain : public CompiledChain {
  public:
-  explicit LoadedChain(const std::vector<char>& code) {
+  LoadedChain(const std::vector<char>& code, int lanes) {
     gpu::check(cudaLibraryLoadData(&library_, code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
     gpu::check(cudaLibraryGetKernel(&kernel_, library_, "chain"));
+    if (lanes > 1) gpu::check(cudaLibraryGetKernel(&of_lanes_, library_, "chain_lanes"));
   }
   ~LoadedChain() override { cudaLibraryUnload(library_); }
   LoadedChain(const LoadedChain&) = delete;
   LoadedChain& operator=(const LoadedChain&) = delete;
 
-  void launch(cudaStream_t stream, const FusedOperands& operands, int64_t width, int64_t rows) const override {
-    constexpr int64_t kThreads = 256, kMostBlocks = 1 << 16;
-    const int64_t blocks = std::min((width * rows + kThreads - 1) / kThreads, kMostBlocks);
-    long long sizes[] = {width, rows};
-    void* parameters[] = {const_cast<FusedOperands*>(&operands), &sizes[0], &sizes[1]};
-    gpu::check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel_), dim3(static_cast<unsigned>(blocks)),
-                                dim3(kThreads), parameters, 0, stream));
+  void launch(cudaStream_t stream, const FusedOperands& operands, const ChainLaunch& launch) const override {
+    constexpr size_t kThreads = 256, kMostBlocks = 1 << 16;
+    static_assert(sizeof(Divider) == 16 && std::is_trivially_copyable_v<Divider>);  // as the source declares it
+    const size_t blocks = std::min((launch.count + kThreads - 1) / kThreads, kMostBlocks);
+    ChainLaunch given = launch;
+    void* parameters[] = {const_cast<FusedOperands*>(&operands), &given.groups, &given.count};
+    gpu::check(cudaLaunchKernel(reinterpret_cast<const void*>(launch.lanes > 1 ? of_lanes_ : kernel_),
+                                dim3(static_cast<unsigned>(blocks)), dim3(kThreads), parameters, 0, stream));
   }
 
  private:
   cudaLibrary_t library_ = nullptr;
-  cudaKernel_t kernel_ = nullptr;
+  cudaKernel_t kernel_ = nullptr, of_lanes_ = nullptr;
 };
 
 // Machine code by capability and source: nets are compiled anew for other shapes, with the same chains.
@@ -180,11 +183,11 @@ bool can_compile_for(int capability) {
 
 // Without a compiler for the device the chain is read instruction by instruction; what a compiler refuses is an error,
 // as it would be hidden otherwise, and every loop slow.
-std::unique_ptr<CompiledChain> compile_chain(int device, const std::string& source) {
+std::unique_ptr<CompiledChain> compile_chain(int device, const std::string& source, int lanes) {
   const DeviceScope scope(device);
   const int capability = capability_of(device);
   if (!can_compile_for(capability)) return nullptr;
-  return std::make_unique<LoadedChain>(cached_code(source, capability));
+  return std::make_unique<LoadedChain>(cached_code(source, capability), lanes);
 }
 
 }  // namespace stepnet::gpu

@@ -144,8 +144,10 @@ TEST_F(GpuTest, ChainsOfHalvesRoundWhatTheyWriteAlone) {
 TEST(GpuFused, SourceOfHalvesConvertsWhereItReadsAndWrites) {
   for (const DType half : kHalves) {
     const std::string source = gpu::fused_source(half, {{FusedCode::mul, 0, 0, 0, 1}}, 2);
-    EXPECT_NE(source.find("float x0 = load(o.tensors[0]"), source.npos) << source;
-    EXPECT_NE(source.find("= store(x1);"), source.npos) << source;
+    for (const char* part :
+         {"typedef float Number;", "Number x0[kLanes];", "read(x0, o.tensors[0]", "to[k] = load(all.values[k]);",
+          "write(o.tensors[1], row, column, x1)", "all.values[k] = store(from[k]);"})
+      EXPECT_NE(source.find(part), source.npos) << part << "\n" << source;
     EXPECT_EQ(source.find("#include"), source.npos) << "there are no headers\n" << source;
   }
 }

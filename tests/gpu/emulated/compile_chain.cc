@@ -3,6 +3,6 @@
 
 namespace stepnet::gpu {
 
-std::unique_ptr<CompiledChain> compile_chain(int, const std::string&) { return nullptr; }
+std::unique_ptr<CompiledChain> compile_chain(int, const std::string&, int) { return nullptr; }
 
 }  // namespace stepnet::gpu
