@@ -26,9 +26,10 @@ template <class T>
 void storm(const StormArgs& args, gpu::In<T> param, gpu::In<T> moment, gpu::In<T> before, gpu::In<T> grad,
            const Tensor& lr, gpu::Out<T> new_param, gpu::Out<T> new_moment, gpu::Out<T> sum, Call& call) {
   add_squares(call, grad, before.data, sum.data);
-  const StepOf<T> start{args, gpu::Scalar(lr), sum.data};
+  const auto made = gpu::made_once(call, StepOf<T>{args, gpu::Scalar(lr), sum.data});
+  const StormStep<T>* const step = made.data;
   gpu::each(call, param.size, [=] __device__(size_t i) {
-    start()(grad[i], param.data + i, moment.data + i, new_param.data + i, new_moment.data + i);
+    (*step)(grad[i], param.data + i, moment.data + i, new_param.data + i, new_moment.data + i);
   });
 }
 
@@ -39,7 +40,8 @@ void sparse_storm(const StormArgs& args, gpu::Out<T> param, gpu::Out<T> moment, 
   const Shape& table = call.in(0).shape();
   const int64_t row = table.size_between(1, table.rank());
   add_squares(call, grad, sum.data, sum.data);
-  gpu::for_each_row(call, call.in(4), table[0], row, StepOf<T>{args, gpu::Scalar(call.in(5)), sum.data},
+  const auto made = gpu::made_once(call, StepOf<T>{args, gpu::Scalar(call.in(5)), sum.data});
+  gpu::for_each_row(call, call.in(4), table[0], row, gpu::read_of(made),
                     [=] __device__(const StormStep<T>& step, int64_t k, int64_t at, int64_t column) {
                       T* const p = param.data + at * row + column;
                       T* const m = moment.data + at * row + column;

@@ -78,11 +78,11 @@ REGISTER(adam_w) {
 template <class T>
 void decay_adagrad(const AdamArgs& args, In<T> param, In<T> m1, In<T> m2, In<T> grad, const Tensor& lr,
                    const Tensor& iter, Out<T> new_param, Out<T> new_m1, Out<T> new_m2) {
-  const double rate = lr.item<double>();
   const auto t = static_cast<double>(AdamStep<T>::checked(iter.item<int64_t>()));
+  const DecayAdagradStep<T> step(args, lr.item<double>(), t);
   parallel_for(static_cast<int64_t>(param.size()), 2, [&](int64_t begin, int64_t end) {
-    decay_adagrad_run(args, rate, t, end - begin, grad.data() + begin, param.data() + begin, m1.data() + begin,
-                      m2.data() + begin, new_param.data() + begin, new_m1.data() + begin, new_m2.data() + begin);
+    step(end - begin, grad.data() + begin, param.data() + begin, m1.data() + begin, m2.data() + begin,
+         new_param.data() + begin, new_m1.data() + begin, new_m2.data() + begin);
   });
 }
 

@@ -14,18 +14,28 @@ struct AdamArgs {
   bool corrected_epsilon = false;     // Adam's and AdamW's
 };
 
-// One step of DecayAdagrad, `t` of which were made before; the results may stand where the values were.
+// The numbers of one step of DecayAdagrad, `t` of which were made before.
 template <class T>
-constexpr void decay_adagrad_run(const AdamArgs& args, double lr, double t, int64_t size, const T* grad, const T* param,
-                                 const T* m1, const T* m2, T* new_param, T* new_m1, T* new_m2) {
-  const T beta1 = args.beta1, epsilon = args.epsilon, shrink = args.weight_decay, rate = static_cast<T>(lr);
-  const T correction = static_cast<T>(args.bias_correction_first ? 1 - std::pow(double{args.beta1}, t + 1) : 1.0);
-  for (int64_t i = 0; i < size; ++i) {
-    const T g = grad[i], a = new_m1[i] = beta1 * m1[i] + (1 - beta1) * g, b = new_m2[i] = m2[i] + g * g;
-    const T direction = a / correction / (std::sqrt(b) + epsilon);
-    new_param[i] = param[i] + rate * (shrink == 0 ? direction : direction + shrink * param[i]);
+struct DecayAdagradStep {
+  T beta1, epsilon, shrink, rate, correction;
+
+  constexpr DecayAdagradStep(const AdamArgs& args, double lr, double t)
+      : beta1(args.beta1),
+        epsilon(args.epsilon),
+        shrink(args.weight_decay),
+        rate(static_cast<T>(lr)),
+        correction(static_cast<T>(args.bias_correction_first ? 1 - std::pow(double{args.beta1}, t + 1) : 1.0)) {}
+
+  // On a run of elements; the results may stand where the values were.
+  constexpr void operator()(int64_t size, const T* grad, const T* param, const T* m1, const T* m2, T* new_param,
+                            T* new_m1, T* new_m2) const {
+    for (int64_t i = 0; i < size; ++i) {
+      const T g = grad[i], a = new_m1[i] = beta1 * m1[i] + (1 - beta1) * g, b = new_m2[i] = m2[i] + g * g;
+      const T direction = a / correction / (std::sqrt(b) + epsilon);
+      new_param[i] = param[i] + rate * (shrink == 0 ? direction : direction + shrink * param[i]);
+    }
   }
-}
+};
 
 // One step's numbers; see adam.cc.
 template <class T>

@@ -7,7 +7,8 @@ namespace {
 const Argument kSecond = make_arg("axes", std::vector<int64_t>{1});
 
 TEST_F(GpuTest, ReductionsOfAnySize) {
-  for (const Shape& shape : {Shape{3, 1, 2}, Shape{2, 70, 3}, Shape{3, 5000, 2}, Shape{2, 3000, 40}, Shape{2, 0, 3}}) {
+  for (const Shape& shape :
+       {Shape{3, 1, 2}, Shape{2, 70, 3}, Shape{3, 5000, 2}, Shape{3, 20'000, 2}, Shape{2, 3000, 40}, Shape{2, 0, 3}}) {
     const Feeds feeds = {{"X", normal<double>(shape, 1)}};
     for (const char* type : {"ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2"})
       EXPECT_EQ(compare_devices(make_op(type, {"X"}, {"Y"}, {kSecond}), feeds, 1e-11), "") << type << shape.str();
@@ -71,7 +72,8 @@ TEST_F(GpuTest, LabelsThatAreNoClassAreErrors) {
 }
 
 TEST_F(GpuTest, ReductionsOfTheFirstOrTheLastDimensions) {
-  for (const Shape& shape : {Shape{3, 1, 2}, Shape{70, 3}, Shape{5000, 2}, Shape{2, 5000}, Shape{300, 40}, Shape{0, 3}})
+  for (const Shape& shape : {Shape{3, 1, 2}, Shape{70, 3}, Shape{5000, 2}, Shape{2, 5000}, Shape{20'000, 2},
+                             Shape{2, 20'000}, Shape{300, 40}, Shape{0, 3}})
     for (const std::string side : {"Front", "Back"}) {
       const int64_t values = side == "Front" ? shape.from(1).size() : shape.size_between(0, shape.rank() - 1);
       const int64_t size = values > 0 ? shape.size() / values : 0;
@@ -176,12 +178,63 @@ TEST_F(GpuTest, MoreOptimizers) {
     EXPECT_EQ(compare_devices(def, feeds, 1e-5), "") << def.type();
 }
 
+// Of more elements than threads have one each: several at once, and some that are left.
+TEST_F(GpuTest, AdamOfLargeParameters) {
+  const auto check = [](const Feeds& feeds, double tol) {
+    const std::vector<std::string> in = {"p", "m", "h", "g", "lr", "iter"};
+    EXPECT_EQ(compare_devices(make_op("Adam", in, {"p", "m", "h", "step"}), feeds, tol), "");
+    EXPECT_EQ(compare_devices(make_op("Adam", in, {"p", "m", "h"}), feeds, tol), "");
+    EXPECT_EQ(compare_devices(make_op("AdamW", in, {"p", "m", "h"}), feeds, tol), "");
+  };
+  constexpr int64_t kSize = 300'003;
+  check({{"p", normal<float>({kSize}, 1)},
+         {"m", normal<float>({kSize}, 2)},
+         {"h", uniform<float>({kSize}, 0, 2, 3)},
+         {"g", normal<float>({kSize}, 4)},
+         {"lr", Tensor::of<float>({1}, {-0.125F})},
+         {"iter", Tensor::of<int64_t>({1}, {4})}},
+        1e-5);
+  check({{"p", normal<double>({kSize}, 1)},
+         {"m", normal<double>({kSize}, 2)},
+         {"h", uniform<double>({kSize}, 0, 2, 3)},
+         {"g", normal<double>({kSize}, 4)},
+         {"lr", Tensor::of<double>({1}, {-0.125})},
+         {"iter", Tensor::of<int32_t>({1}, {4})}},
+        1e-12);
+}
+
+TEST_F(GpuTest, IterationsBeforeTheFirstAreErrors) {
+  const Feeds feeds = {{"p", normal<float>({40, 3}, 1)},         {"m", normal<float>({40, 3}, 2)},
+                       {"h", uniform<float>({40, 3}, 0, 2)},     {"r", uniform<float>({40}, 0, 2)},
+                       {"g", normal<float>({40, 3}, 3)},         {"lr", Tensor::of<float>({1}, {-0.125F})},
+                       {"iter", Tensor::of<int64_t>({1}, {-3})}, {"i", integers<int64_t>({9}, 0, 39)},
+                       {"gs", normal<float>({9, 3}, 4)},         {"one", Tensor::of<float>({1}, {1})}};
+  for (const OperatorDef& def : {
+           make_op("Adam", {"p", "m", "h", "g", "lr", "iter"}, {"p", "m", "h"}),
+           make_op("DecayAdagrad", {"p", "m", "h", "g", "lr", "iter"}, {"p", "m", "h"}),
+           make_op("Lamb", {"p", "m", "h", "g", "lr", "iter"}, {"p", "m", "h"}),
+           make_op("NAdam", {"p", "m", "h", "one", "g", "lr", "iter"}, {"p", "m", "h", "one"}),
+           make_op("SparseAdam", {"p", "m", "h", "i", "gs", "lr", "iter"}, {"p", "m", "h"}),
+           make_op("RowWiseSparseAdam", {"p", "m", "r", "i", "gs", "lr", "iter"}, {"p", "m", "r"}),
+       }) {
+    NetDef net;
+    *net.add_op() = def;
+    net.mutable_device_option()->set_device_type(CUDA);
+    Workspace workspace;
+    for (const auto& [name, value] : feeds) workspace.tensor(name) = on_gpu(value);
+    RunContext run;
+    run_net_once(net, workspace, run);
+    const std::string error = error_of([&] { copied_to(workspace.fetch("p"), {}); });
+    EXPECT_NE(error.find(def.type() + ": iter is -3, outside of [0, "), error.npos) << def.type() << ": " << error;
+  }
+}
+
 TEST_F(GpuTest, PathsNormsAndRows) {
   const Feeds scores = {{"P", normal<float>({30, 7})}, {"T", normal<float>({7, 7}, 2)}};
   EXPECT_EQ(compare_devices(make_op("ViterbiPath", {"P", "T"}, {"path"}), scores, 0), "");
   for (const int p : {1, 2}) {
     const std::vector<Argument> args = {make_arg("p", p), make_arg("average", 1)};
-    const Feeds feeds = {{"X", normal<double>({3000})}, {"dY", normal<double>({1})}};
+    const Feeds feeds = {{"X", normal<double>({9000})}, {"dY", normal<double>({1})}};
     EXPECT_EQ(compare_devices(make_op("LpNorm", {"X"}, {"Y"}, args), feeds, 1e-12), "");
     EXPECT_EQ(compare_devices(make_op("LpNormGradient", {"X", "dY"}, {"dX"}, args), feeds, 1e-14), "");
   }
