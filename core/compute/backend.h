@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/compute/threads.h"
@@ -40,6 +41,11 @@ class FusedChain {
   virtual void run(const std::vector<FusedOperand<void>>& tensors, int64_t width, int64_t rows) const = 0;
 };
 
+// What a device has made of timesteps: one kernel, in words, or none, and why. One of them is "".
+struct TimestepsOutcome {
+  std::string kernel = {}, refusal = {};
+};
+
 // What executors ask of the devices of one kind.
 class Backend {
  public:
@@ -52,7 +58,7 @@ class Backend {
   virtual void branches(Device device, int count, FunctionRef<int> work) = 0;
   // step(i) for every i < count, in this order, each of which queues a timestep: the device may run all of them as one
   // kernel, with the same results but for roundings.
-  virtual void timesteps(Device device, int64_t count, FunctionRef<int64_t> step) = 0;
+  virtual TimestepsOutcome timesteps(Device device, int64_t count, FunctionRef<int64_t> step) = 0;
   // Streams by number; 0 is the one that all threads start with. The calling thread's current one; another in its
   // place, without any waiting; `waiting` goes on only after what is queued on `first` so far; and work queued on the
   // stream so far reads the block that holds these bytes, which is not reused before.

@@ -160,8 +160,8 @@ class CudaBackend : public Backend {
     for (int i = 0; i < count; ++i) wait_for(device.index, here, side_stream_of(device.index, i));
   }
 
-  void timesteps(Device device, int64_t count, FunctionRef<int64_t> step) override {
-    run_timesteps(device.index, count, step);
+  TimestepsOutcome timesteps(Device device, int64_t count, FunctionRef<int64_t> step) override {
+    return run_timesteps(device.index, count, step);
   }
 
   int current_stream(Device device) override { return stream_number(device.index, gpu::current_stream(device.index)); }

@@ -56,7 +56,7 @@ bool same_instruction(const FusedInstruction& a, const FusedInstruction& b) {
 }
 bool same_kind(const QueuedChain& a, const QueuedChain& b) {
   return a.dtype == b.dtype && (a.code == b.code || std::ranges::equal(*a.code, *b.code, same_instruction)) &&
-         a.width == b.width && a.rows == b.rows &&
+         a.width == b.width && a.rows == b.rows && a.int32_operands == b.int32_operands &&
          std::ranges::equal(a.operands, b.operands,
                             [](const auto& x, const auto& y) { return x.stride == y.stride && x.step == y.step; });
 }
@@ -152,14 +152,13 @@ void set_sizes(const std::vector<QueuedWork>& step, LoopPlan& plan) {
 struct Access {
   const std::byte* begin = nullptr;
   int64_t stride = 0, columns = 0;  // elements
+  int64_t size = 0;                 // bytes of an element
   bool writes = false;
   bool by_units = false;  // each thread touches the columns of its own row and unit alone, counted from `begin`
   bool* is_late = nullptr;
   bool* is_shared = nullptr;
 
-  const std::byte* end(const LoopPlan& plan) const {
-    return begin + ((plan.rows - 1) * stride + columns) * element_size(plan);
-  }
+  const std::byte* end(const LoopPlan& plan) const { return begin + ((plan.rows - 1) * stride + columns) * size; }
 };
 
 // Whether the chain writes each of its tensors.
@@ -176,8 +175,10 @@ std::vector<Access> accesses(const QueuedWork& work, LoopOp& op, const LoopPlan&
   if (const auto* p = std::get_if<QueuedProduct>(&work.what)) {
     auto& product = std::get<LoopProduct>(op.what);
     const ProductSizes& s = p->sizes;
-    return {{bytes(p->a), s.lda, s.k},
-            {bytes(p->c), s.ldc, s.n, true, has_whole_units(plan, s.ldc), &product.c_is_late, &product.c_is_shared}};
+    const int64_t size = element_size(plan);
+    return {
+        {bytes(p->a), s.lda, s.k, size},
+        {bytes(p->c), s.ldc, s.n, size, true, has_whole_units(plan, s.ldc), &product.c_is_late, &product.c_is_shared}};
   }
   std::vector<Access> all;
   const QueuedChain chain = by_rows(std::get<QueuedChain>(work.what), plan.rows);
@@ -185,8 +186,12 @@ std::vector<Access> accesses(const QueuedWork& work, LoopOp& op, const LoopPlan&
   for (size_t k = 0; k < chain.operands.size(); ++k) {
     const FusedOperand<void>& o = chain.operands[k];
     LoopOperand& operand = std::get<LoopChain>(op.what).operands[k];
+    if (operand.is_int32) {  // nobody writes it: expect_constants
+      all.push_back({bytes(o.first), o.stride, 1, sizeof(int32_t)});
+      continue;
+    }
     const bool repeats = o.step == 0;
-    all.push_back({bytes(o.first), o.stride, repeats ? 1 : chain.width, written[k],
+    all.push_back({bytes(o.first), o.stride, repeats ? 1 : chain.width, element_size(plan), written[k],
                    !repeats && has_whole_units(plan, o.stride), &operand.is_late, &operand.is_shared});
   }
   return all;
@@ -244,6 +249,39 @@ void set_waits(const Timesteps& timesteps, LoopPlan& plan) {
     }
 }
 
+// Bytes from the first to the last that an operand has in any timestep.
+struct Range {
+  const std::byte *begin, *end;
+
+  void include(const Access& a, const LoopPlan& plan) {
+    begin = begin ? std::min(begin, a.begin) : a.begin;
+    end = end ? std::max(end, a.end(plan)) : a.end(plan);
+  }
+};
+
+// Lengths and numbers of timesteps are read by whoever needs them at any time, and lengths are looked at once.
+void expect_numbers(const Timesteps& timesteps, LoopPlan& plan) {
+  std::vector<Range> numbers;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const auto* chain = std::get_if<LoopChain>(&plan.ops[i].what);
+    for (size_t k = 0; chain && k < chain->operands.size(); ++k) {
+      const LoopOperand& o = chain->operands[k];
+      if (!o.is_int32) continue;
+      Range range{};
+      for (const auto& step : timesteps) range.include(accesses(step[i], plan.ops[i], plan)[k], plan);
+      const LoopPlace& place = plan.places[static_cast<size_t>(o.place)];
+      expect(o.stride == 0 || (place.stride == 0 && place.first == place.odd && place.odd == place.even),
+             "timesteps have lengths of their own");
+      numbers.push_back(range);
+    }
+  }
+  for (const auto& step : timesteps)
+    for (size_t i = 0; !numbers.empty() && i < step.size(); ++i)
+      for (const Access& a : accesses(step[i], plan.ops[i], plan))
+        for (const Range& r : numbers)
+          expect(!a.writes || a.end(plan) <= r.begin || r.end <= a.begin, "operator {} writes lengths or timesteps", i);
+}
+
 // Weights and biases are read before the first timestep, or in each of them by whoever needs them.
 void expect_constants(const Timesteps& timesteps, LoopPlan& plan) {
   std::vector<std::pair<const std::byte*, const std::byte*>> constants;
@@ -268,7 +306,7 @@ void expect_one_name(const LoopPlan& plan) {
     int64_t stride, columns;
     bool writes;
   };
-  std::vector<Named> all;
+  std::vector<Named> all;  // but for numbers, which nobody writes
   for (const LoopOp& op : plan.ops) {
     if (const auto* p = std::get_if<LoopProduct>(&op.what)) {
       all.push_back({&plan.places[static_cast<size_t>(p->c)], p->sizes.ldc, p->sizes.n, true});
@@ -278,6 +316,7 @@ void expect_one_name(const LoopPlan& plan) {
     const std::vector<bool> written = written_by(*chain.code, chain.tensors);
     for (size_t k = 0; k < chain.operands.size(); ++k) {
       const LoopOperand& o = chain.operands[k];
+      if (o.is_int32) continue;
       const int64_t columns = o.step == 0 ? 1 : chain.groups * plan.units;
       all.push_back({&plan.places[static_cast<size_t>(o.place)], o.stride, columns, written[k]});
     }
@@ -394,7 +433,11 @@ LoopProduct product_of(const QueuedProduct& p, int place, LoopPlan& plan, const 
 LoopChain chain_of(const QueuedChain& given, int place, const LoopPlan& plan) {
   const QueuedChain chain = by_rows(given, plan.rows);
   LoopChain made{chain.code, chain.tensors, {}, static_cast<int>(chain.width / plan.units)};
-  for (const FusedOperand<void>& o : chain.operands) made.operands.push_back({place++, o.stride, o.step});
+  for (size_t k = 0; k < chain.operands.size(); ++k) {
+    const FusedOperand<void>& o = chain.operands[k];
+    made.operands.push_back({place++, o.stride, o.step});
+    made.operands.back().is_int32 = chain.has_int32(k);
+  }
   return made;
 }
 
@@ -427,6 +470,7 @@ LoopPlan plan_loop(const Timesteps& timesteps, const LoopLimits& limits) {
     }
     expect(loop_parameters(plan, nullptr).size() * sizeof(uint64_t) <= kMostParameters, "there are too many tensors");
     expect_constants(timesteps, plan);
+    expect_numbers(timesteps, plan);
     expect_one_name(plan);
     set_waits(timesteps, plan);
     set_blocks(plan, limits);
@@ -434,6 +478,23 @@ LoopPlan plan_loop(const Timesteps& timesteps, const LoopLimits& limits) {
     plan.refusal = refusal.why;
   }
   return plan;
+}
+
+std::string to_text(const LoopPlan& plan, const LoopLimits& limits) {
+  const auto waits = std::ranges::count_if(plan.ops, [](const LoopOp& op) { return op.waits; });
+  const bool halves = std::ranges::any_of(plan.ops, [](const LoopOp& op) {
+    const auto* p = std::get_if<LoopProduct>(&op.what);
+    return p && p->by_tensor_cores;
+  });
+  return fmt::format(
+      "one kernel of {} timesteps{}: {} blocks have {} of {} units each, {} bytes of {} of shared memory with all "
+      "weights "
+      "of these, and wait for each other {}",
+      plan.steps, halves ? ", products by tensor cores" : "", plan.blocks, plan.block_units, plan.units,
+      plan.shared_bytes, limits.shared_bytes,
+      waits == 0   ? "never"
+      : waits == 1 ? "once in a timestep"
+                   : fmt::format("{} times in a timestep", waits));
 }
 
 std::vector<uint64_t> loop_parameters(const LoopPlan& plan, void* arrived) {

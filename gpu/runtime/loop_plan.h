@@ -41,11 +41,15 @@ struct QueuedChain {
   int tensors = 0;
   std::vector<FusedOperand<void>> operands = {};
   int64_t width = 0, rows = 0;
+  uint64_t int32_operands = 0;  // bit k: operand k has int32, one for each row or for all, and is only read
+
+  bool has_int32(size_t k) const { return (int32_operands >> k & 1) != 0; }
 };
 
 struct QueuedWork {
   std::variant<QueuedProduct, QueuedChain> what;
-  std::function<void()> run;  // queues it by itself
+  std::function<void()> run;         // queues it by itself
+  std::function<void()> check = {};  // queues once what a kernel of all timesteps leaves out: it looks for bad values
 };
 using Timesteps = std::vector<std::vector<QueuedWork>>;  // in the order of the run
 
@@ -87,6 +91,7 @@ struct LoopOperand {
   int64_t stride = 0, step = 1;
   bool is_late = false;    // it is read only after the blocks have waited: another thread may write it before that
   bool is_shared = false;  // another block may read what is written here
+  bool is_int32 = false;   // as in QueuedChain
 };
 struct LoopChain {
   FusedCodes code;
@@ -125,6 +130,9 @@ bool alike_steps(const std::vector<QueuedWork>& a, const std::vector<QueuedWork>
 
 // For all timesteps of a loop. Errors: none; what cannot be done is the plan's refusal.
 LoopPlan plan_loop(const Timesteps& timesteps, const LoopLimits& limits);
+
+// The kernel in words, for people.
+std::string to_text(const LoopPlan& plan, const LoopLimits& limits);
 
 // CUDA C++ of a kernel
 //   extern "C" __global__ void timesteps(const Parameters p)

@@ -20,7 +20,6 @@ struct Recorder {
 };
 
 thread_local Recorder* recorder_here = nullptr;
-thread_local std::string refusal_here;  // see last_refusal
 
 void queue_all(const Timesteps& timesteps) {
   for (const auto& step : timesteps)
@@ -61,36 +60,36 @@ Timesteps take_others(Timesteps& timesteps) {
   return others;
 }
 
-// Whether all timesteps are one kernel now.
-bool run_as_one(int device, const Timesteps& timesteps) {
-  const LoopPlan plan = plan_loop(timesteps, loop_limits(device));
-  refusal_here = plan.refusal;
-  if (!plan.refusal.empty()) return false;
+// Queues one kernel for all of them, if there is one.
+TimestepsOutcome run_as_one(int device, const Timesteps& timesteps) {
+  const LoopLimits limits = loop_limits(device);
+  const LoopPlan plan = plan_loop(timesteps, limits);
+  if (!plan.refusal.empty()) return {.refusal = plan.refusal};
   std::shared_ptr<const CompiledLoop> kernel;
   try {
     kernel = compile_loop(device, plan);
   } catch (const Error& e) {
-    refusal_here = e.what();
-    return false;
+    return {.refusal = e.what()};
   }
+  for (const QueuedWork& work : timesteps[0])
+    if (work.check) work.check();
   const cudaStream_t stream = current_stream(device);
   void* const arrived = pool_workspace(device, stream, sizeof(uint32_t));
   check(cudaMemsetAsync(arrived, 0, sizeof(uint32_t), stream));
   kernel->launch(stream, plan, arrived);
-  return true;
+  return {.kernel = to_text(plan, limits)};
 }
 
 }  // namespace
 
 bool recording() { return recorder_here != nullptr; }
 void record(QueuedWork work) { recorder_here->timesteps.back().push_back(std::move(work)); }
-const std::string& last_refusal() { return refusal_here; }
 
-void run_timesteps(int device, int64_t count, FunctionRef<int64_t> step) {
+TimestepsOutcome run_timesteps(int device, int64_t count, FunctionRef<int64_t> step) {
   const DeviceScope device_scope(device);
   if (recording()) {  // a network in a timestep of another one
     for (int64_t i = 0; i < count; ++i) step(i);
-    return;
+    return {.refusal = "it is part of a timestep of another loop"};
   }
   Recorder recorder;
   {
@@ -100,13 +99,13 @@ void run_timesteps(int device, int64_t count, FunctionRef<int64_t> step) {
       step(i);
     }
   }
-  if (recorder.ended) {
-    refusal_here = fmt::format("{} is neither a product nor a chain of elementwise operators", recorder.by);
-    return;
-  }
+  if (recorder.ended)
+    return {.refusal = fmt::format("{} is neither a product nor a chain of elementwise operators", recorder.by)};
   const Timesteps others = take_others(recorder.timesteps);
-  if (!run_as_one(device, recorder.timesteps)) queue_all(recorder.timesteps);
+  TimestepsOutcome outcome = run_as_one(device, recorder.timesteps);
+  if (outcome.kernel.empty()) queue_all(recorder.timesteps);
   queue_all(others);
+  return outcome;
 }
 
 }  // namespace stepnet::gpu

@@ -6,6 +6,7 @@
 // Threads: a recording is the calling thread's.
 #pragma once
 
+#include "core/compute/backend.h"
 #include "core/compute/threads.h"
 #include "gpu/runtime/device.h"
 #include "gpu/runtime/loop_plan.h"
@@ -13,14 +14,11 @@
 namespace stepnet::gpu {
 
 // step(i) queues timestep i, for every i < count in this order, on the current stream.
-void run_timesteps(int device, int64_t count, FunctionRef<int64_t> step);
+TimestepsOutcome run_timesteps(int device, int64_t count, FunctionRef<int64_t> step);
 
 // Whether the calling thread records; work is then to be handed to record, and not queued.
 bool recording();
 void record(QueuedWork work);
-
-// What the calling thread's last run_timesteps has come to: "" for one kernel, or why there is none.
-const std::string& last_refusal();
 
 // A kernel of a plan, for the life of the process.
 class CompiledLoop {

@@ -13,6 +13,7 @@
 #include "core/operator/anomaly.h"
 #include "core/operator/dry_run.h"
 #include "core/operator/in_place.h"
+#include "core/operator/observer.h"
 #include "core/tensor/dry_device.h"
 #include "recurrent/step/passes.h"
 #include "stepnet/half.h"
@@ -834,8 +835,12 @@ void StepProgram::run_steps(int stage, const Block& block, RunContext& run) {
     run_step(stage, t, run);
     for (const RowSum& sum : row_sums_[stage]) sum.add(t, 0, ir_.spec.batch);
   };
-  if (ir_.spec.device.kind != DeviceKind::cpu && ir_.runs_pass("persistent") && !run.profiler && !DryScope::now())
-    return backend(ir_.spec.device.kind).timesteps(ir_.spec.device, block.count, step);
+  if (ir_.spec.device.kind != DeviceKind::cpu && !DryScope::now()) {
+    const bool as_one = ir_.runs_pass("persistent") && !run.profiler;
+    if (as_one)
+      return show_loop(run, stage, backend(ir_.spec.device.kind).timesteps(ir_.spec.device, block.count, step));
+    show_loop(run, stage, {.refusal = run.profiler ? "a profile is made" : "the pass \"persistent\" is left out"});
+  }
   for (StepsAlike i(block.count, 1); i.more(); i.next()) step(*i);
 }
 
@@ -865,10 +870,12 @@ void StepProgram::run_wave(int64_t turn, RunContext& run) {
     run_block(Phase::before, static_cast<int>(stage), block_of_stage(stage), run);
   // Alone in the first turn and in the last, a stage has all threads for its products.
   if (end - first == 1) return run_lane(*lanes_[first], block_of_stage(first), run);
-  if (ir_.spec.device.kind != DeviceKind::cpu && !DryScope::now())
+  if (ir_.spec.device.kind != DeviceKind::cpu && !DryScope::now()) {
+    show_loop(run, -1, {.refusal = "its stages run at the same time, on streams of their own"});
     return backend(ir_.spec.device.kind).branches(ir_.spec.device, static_cast<int>(end - first), [&](int i) {
       run_lane(*lanes_[first + i], block_of_stage(first + i), run);
     });
+  }
   run_at_once(std::span<const std::unique_ptr<Lane>>(lanes_).subspan(first, end - first),
               [&](Lane& lane) { run_lane(lane, block_of_stage(lane.stage), run); });
 }
@@ -927,14 +934,19 @@ void StepProgram::run_blocks(RunContext& run) {
 // A graph has all addresses in it. It is captured when a run has those of one before, which made everything that
 // kernels make when they first run. There are some, as buffers may change places from run to run.
 
-// Random operators are given a new key in every run, and kernels that are not chosen yet look at values.
+// The first that no graph can have, or null. Random operators are given a new key in every run, and kernels that are
+// not chosen yet look at values.
+const StepOp* StepProgram::op_without_graph() const {
+  const auto found = std::ranges::find_if(ir_.ops, [](const auto& op) {
+    const OpSpec& spec = *op->op.spec;
+    return (!op->kernel && !op->plain_copy) || op->nested || spec.random || spec.side_effect;
+  });
+  return found == ir_.ops.end() ? nullptr : found->get();
+}
+
 bool StepProgram::may_capture(const RunContext& run) const {
   if (ir_.spec.device.kind == DeviceKind::cpu || !ir_.runs_pass("graph") || graph_refused_) return false;
-  if (run.profiler || DryScope::now()) return false;
-  return std::ranges::all_of(ir_.ops, [](const auto& op) {
-    const OpSpec& spec = *op->op.spec;
-    return (op->kernel || op->plain_copy) && !op->nested && !spec.random && !spec.side_effect;
-  });
+  return !run.profiler && !DryScope::now() && !op_without_graph();
 }
 
 // Whatever a run's kernels are given.
@@ -955,13 +967,35 @@ std::vector<const void*> StepProgram::addresses() const {
   return all;
 }
 
+static std::string loop_name(const StepSpec& spec) {
+  return fmt::format("{}loop of the step net \"{}\"", spec.backward ? "backward " : "", spec.random_name);
+}
+
 // Only the first line of what went wrong: the others say where, which is the loop.
 static std::string refused_graph(const StepSpec& spec, const std::string& why) {
   return fmt::format(
-      "the {} \"{}\" is not captured as a graph of the GPU, so in each run all operators of all timesteps "
-      "are queued one by one: {}",
-      spec.backward ? "backward loop of the step net" : "loop of the step net", spec.random_name,
-      why.substr(0, why.find('\n')));
+      "the {} is not captured as a graph of the GPU, so in each run all operators of all timesteps are queued one by "
+      "one: {}",
+      loop_name(spec), why.substr(0, why.find('\n')));
+}
+
+// `stage`: -1 for all of them.
+void StepProgram::show_loop(const RunContext& run, int stage, const TimestepsOutcome& outcome) const {
+  if (!run.observer) return;
+  std::string how = outcome.kernel;
+  if (stage >= 0 && parts_[part_index(Phase::step, stage)].ops.empty()) {
+    how = "no operator runs in timesteps";
+  } else if (how.empty()) {
+    const StepOp* op = op_without_graph();
+    how = fmt::format("{}, and not one kernel: {}",
+                      may_capture(run) ? "a graph of its operators"
+                      : op ? fmt::format("operator by operator, as {} can be in no graph", op->op.def.type())
+                           : "operator by operator",
+                      outcome.refusal);
+  }
+  run.observer->looped(
+      fmt::format("{}{}", loop_name(ir_.spec), ir_.stages > 1 && stage >= 0 ? fmt::format(", stage {}", stage) : ""),
+      how);
 }
 
 void StepProgram::run_captured(RunContext& run) {

@@ -161,7 +161,9 @@ class StepProgram {
   void run_after(RunContext& run, const Block& block);
   void run_wave(int64_t turn, RunContext& run);
   void run_blocks(RunContext& run);
+  const StepOp* op_without_graph() const;
   bool may_capture(const RunContext& run) const;
+  void show_loop(const RunContext& run, int stage, const TimestepsOutcome& outcome) const;
   std::vector<const void*> addresses() const;
   void run_captured(RunContext& run);
   Shape lane_shape(int slot, int64_t samples) const;

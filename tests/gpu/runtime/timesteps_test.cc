@@ -155,12 +155,14 @@ class Runner {
   void one_by_one() {
     for (int64_t t = 0; t < loop_.steps; ++t) step(t);
   }
-  void as_graph() {
+  TimestepsOutcome as_graph() {
+    TimestepsOutcome outcome;
     const auto graph = backend(DeviceKind::cuda).capture(kGpu, [&] {
-      backend(DeviceKind::cuda).timesteps(kGpu, loop_.steps, [&](int64_t t) { step(t); });
+      outcome = backend(DeviceKind::cuda).timesteps(kGpu, loop_.steps, [&](int64_t t) { step(t); });
     });
     graph->replay();
     copied_to(buffers_[0], {});
+    return outcome;
   }
   std::vector<Tensor> results() const {
     std::vector<Tensor> all;
@@ -213,8 +215,7 @@ void check_loops(DType dtype, unsigned count, double tolerance) {
                              loop.steps, loop.rows, loop.units, loop.ops.size()));
     Runner<T> apart(loop), together(loop);
     apart.one_by_one();
-    together.as_graph();
-    EXPECT_EQ(gpu::last_refusal(), "");
+    EXPECT_EQ(together.as_graph().refusal, "");
     const std::vector<Tensor> expected = apart.results(), found = together.results();
     for (size_t b = 0; b < expected.size(); ++b)
       ASSERT_EQ(compare(found[b], expected[b], tolerance, ErrorScale::tensor), "") << "buffer " << b;
@@ -233,13 +234,15 @@ TEST_F(GpuTest, TimestepsWithOtherWorkRunOneByOne) {
   Runner<float> runner(loop);
   Tensor from = copied_to(Tensor::of<float>({1}, {1}), kGpu), to = copied_to(Tensor::of<float>({1}, {0}), kGpu);
   const auto chain = backend(DeviceKind::cuda).fuse(kGpu, DType::float32, {{FusedCode::add, 0, 1, 0, 2}}, 3);
+  TimestepsOutcome outcome;
   const auto graph = backend(DeviceKind::cuda).capture(kGpu, [&] {
-    backend(DeviceKind::cuda).timesteps(kGpu, 5, [&](int64_t t) {
+    outcome = backend(DeviceKind::cuda).timesteps(kGpu, 5, [&](int64_t t) {
       chain->run({{from.raw()}, {from.raw()}, {from.raw()}}, 1, 1);
       if (t == 3) to.copy_from(from);
     });
   });
-  EXPECT_NE(gpu::last_refusal(), "");
+  EXPECT_EQ(outcome.kernel, "");
+  EXPECT_EQ(outcome.refusal, "work is neither a product nor a chain of elementwise operators");
   graph->replay();
   EXPECT_EQ(compare(copied_to(from, {}), Tensor::of<float>({1}, {32}), 0), "");
   EXPECT_EQ(compare(copied_to(to, {}), Tensor::of<float>({1}, {16}), 0), "");
