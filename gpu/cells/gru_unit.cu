@@ -2,7 +2,6 @@
 #include "operators/cells/gru_unit.h"
 
 #include "gpu/loops/unit_rows.h"
-#include "gpu/runtime/chain_writer.h"
 
 namespace stepnet::gpu_gru_unit {
 namespace {
@@ -10,6 +9,7 @@ namespace {
 // Everything of an element is read before any of it is written, so that outputs may be inputs.
 template <class T>
 struct Step {
+  bool drop;
   const T *h_prev, *gates;
   T *h, *update, *candidate;
 
@@ -20,49 +20,59 @@ struct Step {
     if (update) update[s] = u;
     if (candidate) candidate[s] = o;
   }
+
+  // The same of a row that is over.
+  __device__ void hold(size_t s, size_t, size_t) const {
+    if (update) update[s] = T(drop ? 0 : 1);
+    if (candidate) candidate[s] = T(1);
+    gpu::hold(drop, h_prev, h, s);
+  }
 };
 
-// Of rows that are all within their sequences.
 template <class Work>
-void run_all(int device, size_t rows, size_t d, const Work& work) {
-  const gpu::Divider units(d);
-  gpu::each(device, rows * d, [=] __device__(size_t s) { work.run(s, s + 2 * units.divide(s) * d, d); });
+void run_rows(int device, const gpu::UnitRows& rows, const Work& work) {
+  const gpu::Divider units(rows.d);
+  gpu::each(device, rows.count * rows.d, [=] __device__(size_t s) {
+    const size_t n = units.divide(s), x = s + 2 * n * rows.d;
+    if (rows.valid(n))
+      work.run(s, x, rows.d);
+    else
+      work.hold(s, x, rows.d);
+  });
 }
 
 // As a part of a kernel for all timesteps.
 template <class T>
-void record_step(int device, const gpu::UnitRows& rows, const Step<T>& step) {
+void record(int device, const gpu::UnitRows& rows, const Step<T>& step) {
   const auto d = static_cast<int64_t>(rows.d);
   gpu::ChainWriter w;
+  const gpu::ChainRows in_chain(w, rows);
   const int u = w.value(FusedCode::sigmoid, w.read(step.gates + d, 3 * d));
   const int o = w.value(FusedCode::tanh, w.read(step.gates + 2 * d, 3 * d));
-  w.write(w.sum(w.product(u, w.value(FusedCode::sub, w.read(step.h_prev, d), o)), o), step.h, d);
-  w.write(u, step.update, d);
-  w.write(o, step.candidate, d);
-  w.record_as(dtype_of<T>(), d, static_cast<int64_t>(rows.count),
-              [device, rows = rows.count, width = rows.d, step] { run_all(device, rows, width, step); });
+  const int h_prev = w.read(step.h_prev, d);
+  const int h = w.sum(w.product(u, w.value(FusedCode::sub, h_prev, o)), o);
+  const int one = in_chain.may_be_over() ? w.one_minus(w.zero_like(o)) : -1;
+  w.write(in_chain.value(h, step.drop ? -1 : h_prev), step.h, d);
+  w.write(in_chain.value(u, step.drop ? -1 : one), step.update, d);
+  w.write(in_chain.value(o, one), step.candidate, d);
+  in_chain.record_as(dtype_of<T>(), device, [device, rows, step] { run_rows(device, rows, step); });
 }
 
 template <class T>
 void forward(const UnitArgs& a, gpu::Out<T> h, gpu::Out<T> update, gpu::Out<T> candidates, Call& call) {
   const gpu::UnitRows rows(a, call, 0);
-  const Step<T> step{gpu::in_data<T>(call, 0), gpu::in_data<T>(call, 1), h.data, update.data, candidates.data};
-  const bool drop = a.drop_states;
-  if (gpu::recording() && !rows.lengths) return record_step(gpu::device_of(call), rows, step);
-  const gpu::Divider units(rows.d);
-  gpu::each(call, rows.count * rows.d, [=] __device__(size_t s) {
-    const size_t n = units.divide(s);
-    if (rows.valid(n)) return step.run(s, s + 2 * n * rows.d, rows.d);
-    if (step.update) step.update[s] = T(drop ? 0 : 1);
-    if (step.candidate) step.candidate[s] = T(1);
-    gpu::hold(drop, step.h_prev, step.h, s);
-  });
+  const Step<T> step{a.drop_states, gpu::in_data<T>(call, 0), gpu::in_data<T>(call, 1), h.data,
+                     update.data,   candidates.data};
+  const int device = gpu::device_of(call);
+  if (gpu::recording() && rows.fit_chain()) return record(device, rows, step);
+  run_rows(device, rows, step);
 }
 
 // Null where a tensor is missing or not wanted. The gates are sums, or `update` and `candidate` are what became of
 // them.
 template <class T>
 struct Slopes {
+  bool drop;
   const T *h_prev, *gates, *update, *candidate, *dh;
   T *dh_prev, *dgates;
 
@@ -78,52 +88,53 @@ struct Slopes {
     }
     if (dh_prev) dh_prev[s] = e * u;
   }
+
+  // Of a row that is over.
+  __device__ void hold(size_t s, size_t x, size_t d) const {
+    gpu::hold(drop, dh, dh_prev, s);
+    gpu::hold_zeros(dgates, x, d, 3);
+  }
 };
 
 // As a part of a kernel for all timesteps.
 template <class T>
-void record_slopes(int device, const gpu::UnitRows& rows, const Slopes<T>& s) {
+void record(int device, const gpu::UnitRows& rows, const Slopes<T>& s) {
   const auto d = static_cast<int64_t>(rows.d);
   gpu::ChainWriter w;
+  const gpu::ChainRows in_chain(w, rows);
   const int u = s.update ? w.read(s.update, d) : w.value(FusedCode::sigmoid, w.read(s.gates + d, 3 * d));
   const int e = w.read(s.dh, d);
   if (s.dgates) {
     const int o = s.candidate ? w.read(s.candidate, d) : w.value(FusedCode::tanh, w.read(s.gates + 2 * d, 3 * d));
     const int rest = w.one_minus(u), between = w.value(FusedCode::sub, w.read(s.h_prev, d), o);
     w.write(w.zero_like(e), s.dgates, 3 * d);
-    w.write(w.product(w.product(e, between), u, rest), s.dgates + d, 3 * d);
-    w.write(w.product(e, rest, w.one_minus(w.product(o, o))), s.dgates + 2 * d, 3 * d);
+    w.write(in_chain.value(w.product(w.product(e, between), u, rest), -1), s.dgates + d, 3 * d);
+    w.write(in_chain.value(w.product(e, rest, w.one_minus(w.product(o, o))), -1), s.dgates + 2 * d, 3 * d);
   }
-  w.write(w.product(e, u), s.dh_prev, d);
-  w.record_as(dtype_of<T>(), d, static_cast<int64_t>(rows.count),
-              [device, rows = rows.count, width = rows.d, s] { run_all(device, rows, width, s); });
+  w.write(in_chain.value(w.product(e, u), s.drop ? -1 : e), s.dh_prev, d);
+  in_chain.record_as(dtype_of<T>(), device, [device, rows, s] { run_rows(device, rows, s); });
 }
 
 template <class T>
-void run_slopes(const UnitArgs& a, const gpu::UnitRows& rows, const Slopes<T>& slopes, Call& call) {
-  const bool drop = a.drop_states;
-  if (gpu::recording() && !rows.lengths) return record_slopes(gpu::device_of(call), rows, slopes);
-  const gpu::Divider units(rows.d);
-  gpu::each(call, rows.count * rows.d, [=] __device__(size_t s) {
-    const size_t n = units.divide(s), d = rows.d, x = s + 2 * n * d;
-    if (rows.valid(n)) return slopes.run(s, x, d);
-    gpu::hold(drop, slopes.dh, slopes.dh_prev, s);
-    gpu::hold_zeros(slopes.dgates, x, d, 3);
-  });
+void run_slopes(const gpu::UnitRows& rows, const Slopes<T>& slopes, Call& call) {
+  const int device = gpu::device_of(call);
+  if (gpu::recording() && rows.fit_chain()) return record(device, rows, slopes);
+  run_rows(device, rows, slopes);
 }
 
 template <class T>
 void gradient(const UnitArgs& a, gpu::Out<T> dh_prev, gpu::Out<T> dgates, Call& call) {
   const T* dh = gpu::in_data<T>(call, gru_gradient_dh(a));
-  run_slopes<T>(a, gpu::UnitRows(a, call, 0),
-                {gpu::in_data<T>(call, 0), gpu::in_data<T>(call, 1), nullptr, nullptr, dh, dh_prev.data, dgates.data},
+  run_slopes<T>(gpu::UnitRows(a, call, 0),
+                {a.drop_states, gpu::in_data<T>(call, 0), gpu::in_data<T>(call, 1), nullptr, nullptr, dh, dh_prev.data,
+                 dgates.data},
                 call);
 }
 
 template <class T>
 void activated_gradient(const UnitArgs& a, gpu::Out<T> dh_prev, gpu::Out<T> dgates, Call& call) {
-  run_slopes<T>(a, gpu::UnitRows(a, call, 0, 5),
-                {gpu::in_data<T>(call, 0), nullptr, gpu::in_data<T>(call, 2), gpu::in_data<T>(call, 3),
+  run_slopes<T>(gpu::UnitRows(a, call, 0, 5),
+                {a.drop_states, gpu::in_data<T>(call, 0), nullptr, gpu::in_data<T>(call, 2), gpu::in_data<T>(call, 3),
                  gpu::in_data<T>(call, 4), dh_prev.data, dgates.data},
                 call);
 }

@@ -2,7 +2,6 @@
 #include "operators/cells/lstm_unit.h"
 
 #include "gpu/loops/unit_rows.h"
-#include "gpu/runtime/chain_writer.h"
 
 namespace stepnet::gpu_lstm_unit {
 namespace {
@@ -13,7 +12,8 @@ struct Step {
   using Wide = gpu::Accumulate<T>;
   Wide forget_bias;
   bool given;  // gates are i, f, o and g themselves
-  const T *c_prev, *gates;
+  bool drop;
+  const T *h_prev, *c_prev, *gates;
   T *h, *c, *active;
 
   __device__ Wide gate(size_t at, Wide bias) const {
@@ -34,51 +34,64 @@ struct Step {
     active[x + 2 * d] = o;
     active[x + 3 * d] = g;
   }
+
+  // The same of a row that is over.
+  __device__ void hold(size_t s, size_t, size_t) const {
+    gpu::hold(drop, h_prev, h, s);
+    gpu::hold(drop, c_prev, c, s);
+  }
 };
 
-// Of rows that are all within their sequences.
-template <class T>
-void run_all(int device, size_t rows, size_t d, const Step<T>& step) {
-  const gpu::Divider units(d);
-  gpu::each(device, rows * d, [=] __device__(size_t s) { step.run(s, s + 3 * units.divide(s) * d, d); });
+template <class Work>
+void run_rows(int device, const gpu::UnitRows& rows, const Work& work) {
+  const gpu::Divider units(rows.d);
+  gpu::each(device, rows.count * rows.d, [=] __device__(size_t s) {
+    const size_t n = units.divide(s), x = s + 3 * n * rows.d;
+    if (rows.valid(n))
+      work.run(s, x, rows.d);
+    else
+      work.hold(s, x, rows.d);
+  });
 }
 
 // As a part of a kernel for all timesteps.
 template <class T>
-void record_forward(const gpu::UnitRows& rows, const T* c_prev, const T* gates, const Step<T>& step,
-                    std::function<void()> run) {
+void record(int device, const gpu::UnitRows& rows, const Step<T>& step) {
   const auto d = static_cast<int64_t>(rows.d);
   gpu::ChainWriter w;
-  const auto gate = [&](int number) { return w.read(gates + number * d, 4 * d); };
+  const gpu::ChainRows in_chain(w, rows);
+  const auto gate = [&](int number) { return w.read(step.gates + number * d, 4 * d); };
   const auto active = [&](FusedCode code, int value) { return step.given ? value : w.value(code, value); };
   const int in = active(FusedCode::sigmoid, gate(0)), at_forget = gate(1);
   const int forget = active(FusedCode::sigmoid,
                             step.given ? at_forget : w.value(FusedCode::add_value, at_forget, 0, step.forget_bias));
   const int out = active(FusedCode::sigmoid, gate(2)), candidate = active(FusedCode::tanh, gate(3));
-  const int c = w.sum(w.product(forget, w.read(c_prev, d)), w.product(in, candidate));
-  w.write(c, step.c, d);
-  w.write(w.product(out, w.value(FusedCode::tanh, c)), step.h, d);
+  const int c_prev = w.read(step.c_prev, d);
+  const bool holds = in_chain.may_be_over() && !step.drop;
+  const int h_prev = holds && step.h ? w.read(step.h_prev, d) : -1;
+  const int c = w.sum(w.product(forget, c_prev), w.product(in, candidate));
+  w.write(in_chain.value(c, holds ? c_prev : -1), step.c, d);
+  w.write(in_chain.value(w.product(out, w.value(FusedCode::tanh, c)), h_prev), step.h, d);
   for (const auto& [number, value] : {std::pair{0, in}, {1, forget}, {2, out}, {3, candidate}})
     w.write(value, step.active ? step.active + number * d : nullptr, 4 * d);
-  w.record_as(dtype_of<T>(), d, static_cast<int64_t>(rows.count), std::move(run));
+  in_chain.record_as(dtype_of<T>(), device, [device, rows, step] { run_rows(device, rows, step); });
 }
 
 template <class T>
 void forward(const LstmArgs& a, gpu::Out<T> h, gpu::Out<T> c, gpu::Out<T> active, Call& call) {
   const gpu::UnitRows rows(a, call, 1);
-  const T *h_prev = gpu::in_data<T>(call, 0), *c_prev = gpu::in_data<T>(call, 1), *gates = gpu::in_data<T>(call, 2);
-  const Step<T> step{a.forget_bias, a.from_activated, c_prev, gates, h.data, c.data, active.data};
-  const bool drop = a.drop_states;
-  if (gpu::recording() && !rows.lengths)
-    return record_forward(rows, c_prev, gates, step,
-                          [device = gpu::device_of(call), rows, step] { run_all(device, rows.count, rows.d, step); });
-  const gpu::Divider units(rows.d);
-  gpu::each(call, rows.count * rows.d, [=] __device__(size_t s) {
-    const size_t n = units.divide(s);
-    if (rows.valid(n)) return step.run(s, s + 3 * n * rows.d, rows.d);
-    gpu::hold(drop, h_prev, h.data, s);
-    gpu::hold(drop, c_prev, c.data, s);
-  });
+  const Step<T> step{a.forget_bias,
+                     a.from_activated,
+                     a.drop_states,
+                     gpu::in_data<T>(call, 0),
+                     gpu::in_data<T>(call, 1),
+                     gpu::in_data<T>(call, 2),
+                     h.data,
+                     c.data,
+                     active.data};
+  const int device = gpu::device_of(call);
+  if (gpu::recording() && rows.fit_chain()) return record(device, rows, step);
+  run_rows(device, rows, step);
 }
 
 // Null where a tensor is missing or not wanted.
@@ -87,8 +100,9 @@ struct Slopes {
   using Wide = gpu::Accumulate<T>;
   Wide forget_bias;
   bool active;  // gates are i, f, o and g themselves
+  bool drop;
   const T *c_prev, *gates, *c, *dh, *dc;
-  T *dc_prev, *dgates;
+  T *dh_prev, *dc_prev, *dgates;
 
   __device__ Wide gate(size_t at, Wide bias) const {
     const Wide v = gates[at];
@@ -96,6 +110,18 @@ struct Slopes {
   }
 
   __device__ void run(size_t s, size_t x, size_t d) const {
+    if (dc_prev || dgates) run_slopes(s, x, d);
+    gpu::hold(true, dh, dh_prev, s);
+  }
+
+  // Of a row that is over.
+  __device__ void hold(size_t s, size_t x, size_t d) const {
+    gpu::hold(drop, dh, dh_prev, s);
+    gpu::hold(drop, dc, dc_prev, s);
+    gpu::hold_zeros(dgates, x, d, 4);
+  }
+
+  __device__ void run_slopes(size_t s, size_t x, size_t d) const {
     const Wide i = gate(x, 0), f = gate(x + d, forget_bias), o = gate(x + 2 * d, 0), at_g = gates[x + 3 * d];
     const Wide g = active ? at_g : std::tanh(at_g), t = std::tanh(static_cast<Wide>(c[s]));
     const Wide from_h = dh ? dh[s] : T(0), from_c = dc ? dc[s] : T(0), e = from_c + from_h * o * (1 - t * t);
@@ -109,21 +135,12 @@ struct Slopes {
   }
 };
 
-// Of rows that are all within their sequences.
-template <class T>
-void run_all(int device, size_t rows, size_t d, const Slopes<T>& slopes, T* dh_prev) {
-  const gpu::Divider units(d);
-  gpu::each(device, rows * d, [=] __device__(size_t s) {
-    slopes.run(s, s + 3 * units.divide(s) * d, d);
-    if (dh_prev) dh_prev[s] = T(0);
-  });
-}
-
 // As a part of a kernel for all timesteps.
 template <class T>
-void record_gradient(const gpu::UnitRows& rows, const Slopes<T>& s, T* dh_prev, std::function<void()> run) {
+void record(int device, const gpu::UnitRows& rows, const Slopes<T>& s) {
   const auto d = static_cast<int64_t>(rows.d);
   gpu::ChainWriter w;
+  const gpu::ChainRows in_chain(w, rows);
   const auto gate = [&](int number, FusedCode code, float bias) {
     const int value = w.read(s.gates + number * d, 4 * d);
     if (s.active) return value;
@@ -133,49 +150,38 @@ void record_gradient(const gpu::UnitRows& rows, const Slopes<T>& s, T* dh_prev, 
   const int forget = gate(1, FusedCode::sigmoid, static_cast<float>(s.forget_bias)), g = gate(3, FusedCode::tanh, 0);
   const int t = w.value(FusedCode::tanh, w.read(s.c, d)), from_h = w.read(s.dh, d), from_c = w.read(s.dc, d);
   const int e = w.sum(from_c, w.product(w.product(from_h, out), w.one_minus(w.product(t, t))));
-  w.write(w.product(e, forget), s.dc_prev, d);
+  const bool holds = in_chain.may_be_over() && !s.drop;
+  w.write(in_chain.value(w.product(e, forget), holds ? from_c : -1), s.dc_prev, d);
   if (s.dgates) {
     const int before = w.read(s.c_prev, d);
-    const auto slope = [&](int number, int value) { w.write(value, s.dgates + number * d, 4 * d); };
+    const auto slope = [&](int number, int value) { w.write(in_chain.value(value, -1), s.dgates + number * d, 4 * d); };
     slope(0, w.product(w.product(e, g), in, w.one_minus(in)));
     slope(1, w.product(w.product(e, before), forget, w.one_minus(forget)));
     slope(2, w.product(w.product(from_h, t), out, w.one_minus(out)));
     slope(3, w.product(e, in, w.one_minus(w.product(g, g))));
   }
-  if (dh_prev) w.write(w.zero_like(from_h), dh_prev, d);
-  w.record_as(dtype_of<T>(), d, static_cast<int64_t>(rows.count), std::move(run));
+  if (s.dh_prev) w.write(holds ? in_chain.value(w.zero_like(from_h), from_h) : w.zero_like(from_h), s.dh_prev, d);
+  in_chain.record_as(dtype_of<T>(), device, [device, rows, s] { run_rows(device, rows, s); });
 }
 
 template <class T>
 void gradient(const LstmArgs& a, gpu::Out<T> dh_prev, gpu::Out<T> dc_prev, gpu::Out<T> dgates, Call& call) {
   const LstmGradientInputs in(a);
   const gpu::UnitRows rows(a, call, 1);
-  const T *dh = gpu::in_data<T>(call, in.dh), *dc = gpu::in_data<T>(call, in.dc);
   const Slopes<T> slopes{a.forget_bias,
                          a.activated_gates,
+                         a.drop_states,
                          gpu::in_data<T>(call, 1),
                          gpu::in_data<T>(call, 2),
                          gpu::in_data<T>(call, in.c),
-                         dh,
-                         dc,
+                         gpu::in_data<T>(call, in.dh),
+                         gpu::in_data<T>(call, in.dc),
+                         dh_prev.data,
                          dc_prev.data,
                          dgates.data};
-  const bool drop = a.drop_states;
-  if (gpu::recording() && !rows.lengths && dh && dc)
-    return record_gradient(rows, slopes, dh_prev.data,
-                           [device = gpu::device_of(call), rows, slopes, dh_prev = dh_prev.data] {
-                             run_all(device, rows.count, rows.d, slopes, dh_prev);
-                           });
-  const gpu::Divider units(rows.d);
-  gpu::each(call, rows.count * rows.d, [=] __device__(size_t s) {
-    const size_t n = units.divide(s), x = s + 3 * n * rows.d;
-    const bool valid = rows.valid(n);
-    if (valid && (dc_prev.data || dgates.data)) slopes.run(s, x, rows.d);
-    gpu::hold(drop || valid, dh, dh_prev.data, s);
-    if (valid) return;
-    gpu::hold(drop, dc, dc_prev.data, s);
-    gpu::hold_zeros(dgates.data, x, rows.d, 4);
-  });
+  const int device = gpu::device_of(call);
+  if (gpu::recording() && rows.fit_chain() && slopes.dh && slopes.dc) return record(device, rows, slopes);
+  run_rows(device, rows, slopes);
 }
 
 REGISTER(lstm_unit_cuda) {

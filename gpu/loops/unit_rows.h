@@ -4,6 +4,7 @@
 
 #include "gpu/loops/scalar.h"
 #include "gpu/runtime/accumulate.h"
+#include "gpu/runtime/chain_writer.h"
 #include "operators/cells/unit_rows.h"
 
 namespace stepnet::gpu {
@@ -23,6 +24,7 @@ T* out_data(const Call& call, int o) {
 struct UnitRows {
   size_t count, d;
   const int32_t* lengths;
+  const int32_t* timestep;  // null where there are no lengths, or it is on the host
   Scalar now;
   Bounds bounds;
 
@@ -31,6 +33,9 @@ struct UnitRows {
       : count(static_cast<size_t>(call.in(i).shape().size_between(0, call.in(i).rank() - 1))),
         d(static_cast<size_t>(call.in(i).shape().at(-1))),
         lengths(a.sequence_lengths ? in_data<int32_t>(call, at) : nullptr),
+        timestep(a.sequence_lengths && call.in(at + 1).device().kind == DeviceKind::cuda
+                     ? in_data<int32_t>(call, at + 1)
+                     : nullptr),
         now(a.sequence_lengths ? call.in(at + 1) : Tensor::scalar<int32_t>(0)),
         bounds(gpu::bounds(call, "a length in seq_lengths")) {}
 
@@ -39,6 +44,37 @@ struct UnitRows {
     if (lengths[n] < 0) bounds.report(lengths[n], INT32_MAX);
     return static_cast<int32_t>(now.value()) < lengths[n];
   }
+
+  // Whether a chain can tell which rows are over.
+  bool fit_chain() const { return !lengths || timestep; }
+};
+
+inline void check_lengths(int device, const UnitRows& rows) {
+  each(device, rows.count, [=] __device__(size_t n) { rows.valid(n); });
+}
+
+// The rows in a chain for all timesteps.
+class ChainRows {
+ public:
+  ChainRows(ChainWriter& writer, const UnitRows& rows) : writer_(writer), rows_(rows) {
+    if (rows.lengths)
+      left_ = writer.value(FusedCode::sub, writer.read_int32(rows.lengths, 1), writer.read_int32(rows.timestep, 0));
+  }
+  bool may_be_over() const { return left_ >= 0; }
+  // The value, in rows that are over another one, or 0 if that is -1.
+  int value(int within, int over) const { return left_ < 0 ? within : writer_.if_positive(left_, within, over); }
+
+  void record_as(DType dtype, int device, std::function<void()> run) const {
+    std::function<void()> check;
+    if (rows_.lengths) check = [device, rows = rows_] { check_lengths(device, rows); };
+    writer_.record_as(dtype, static_cast<int64_t>(rows_.d), static_cast<int64_t>(rows_.count), std::move(run),
+                      std::move(check));
+  }
+
+ private:
+  ChainWriter& writer_;
+  const UnitRows& rows_;
+  int left_ = -1;  // timesteps
 };
 
 // Element i of a row that is over: zero, or what it was.

@@ -241,6 +241,9 @@ std::string statement_text(const LoopStatement& s, const LoopPlan& plan) {
   const std::string result = variable(s.variable), a = variable(s.instruction.a);
   switch (s.kind) {
     case LoopStatement::Kind::load:
+      if (s.element.is_int32)
+        return fmt::format("      {} = (float)((const int*)place_at(p.places[{}], t))[row * {}ll];\n", result,
+                           s.element.place, s.element.stride);
       return fmt::format("      {} = load({});\n", result, element_text(s.element));
     case LoopStatement::Kind::sum: {
       std::string sum = sum_text(std::get<LoopProduct>(plan.ops[static_cast<size_t>(s.op)].what), plan, s.group);

@@ -115,7 +115,11 @@ class Builder {
   void add_chain(const LoopChain& chain, int64_t group) {
     std::vector<int> variables(kMostFusedTensors + kMostFusedValues, -1);
     const auto operand = [&](int k) -> const LoopOperand& { return chain.operands[static_cast<size_t>(k)]; };
-    const auto element_of = [&](const LoopOperand& o) { return element(o.place, o.stride, o.step, group); };
+    const auto element_of = [&](const LoopOperand& o) {
+      LoopElement e = element(o.place, o.stride, o.step, group);
+      e.is_int32 = o.is_int32;
+      return e;
+    };
     const auto variable_of = [&](int k) {
       int& variable = variables.at(static_cast<size_t>(k));
       if (variable >= 0) return variable;

@@ -16,6 +16,7 @@ struct LoopElement {
   int place = -1, constant = -1;  // one of them
   int64_t shift = 0;              // elements from the place to the group's first column
   int64_t stride = 0, step = 1;   // elements from row to row, and from unit to unit: 1, or 0 of what has one for a row
+  bool is_int32 = false;
 };
 
 struct LoopStatement {

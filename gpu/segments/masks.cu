@@ -2,6 +2,7 @@
 #include "operators/segments/masks.h"
 
 #include "gpu/loops/by_width.h"
+#include "gpu/runtime/chain_writer.h"
 #include "gpu/runtime/launch.h"
 
 namespace stepnet::gpu_masks {
@@ -30,23 +31,55 @@ REGISTER(sequence_mask_cuda) {
 }
 
 template <class W>
-void mask_rows(bool beyond, Call& call) {
-  const gpu::In<int32_t> lengths = gpu::in_span<int32_t>(call.in(1)), timesteps = gpu::in_span<int32_t>(call.in(2));
-  Tensor& out = call.out(0);
-  const size_t batch = lengths.size, rows = batch * timesteps.size, count = static_cast<size_t>(out.size());
-  if (count == 0) return;
-  const size_t row = count / rows;
-  const W *x = gpu::elements<W>(call.in(0)), *others = call.has(3) ? gpu::elements<W>(call.in(3)) : nullptr;
-  W* y = gpu::elements<W>(out);
-  gpu::each(call, count, [=] __device__(size_t i) {
-    const size_t r = i / row;
-    const bool over = timesteps[r / batch] >= lengths[r % batch];
-    y[i] = over == beyond ? x[i] : others ? others[i] : W{0};
+struct Mask {
+  bool beyond;
+  gpu::In<int32_t> lengths, timesteps;
+  size_t count, row;
+  const W *x, *others;  // the second may be null
+  W* y;
+};
+
+template <class W>
+void mask_rows(int device, const Mask<W>& m) {
+  gpu::each(device, m.count, [=] __device__(size_t i) {
+    const size_t r = i / m.row, batch = m.lengths.size;
+    const bool over = m.timesteps[r / batch] >= m.lengths[r % batch];
+    m.y[i] = over == m.beyond ? m.x[i] : m.others ? m.others[i] : W{0};
   });
 }
 
+// As a part of a kernel for all timesteps.
+template <class W>
+void record(int device, DType dtype, const Mask<W>& m) {
+  const auto width = static_cast<int64_t>(m.row);
+  gpu::ChainWriter w;
+  const int left = w.value(FusedCode::sub, w.read_int32(m.lengths.data, 1), w.read_int32(m.timesteps.data, 0));
+  const int x = w.read(m.x, width);
+  const int y = m.beyond ? w.value(FusedCode::unless_positive, left, x)
+                         : w.if_positive(left, x, m.others ? w.read(m.others, width) : -1);
+  w.write(y, m.y, width);
+  w.record_as(dtype, width, static_cast<int64_t>(m.lengths.size), [device, m] { mask_rows(device, m); });
+}
+
 void apply_mask_by_length(const MaskByLengthArgs& args, Call& call) {
-  gpu::by_width(call.in(0), [&](auto element) { mask_rows<decltype(element)>(args.beyond, call); });
+  Tensor& out = call.out(0);
+  const gpu::In<int32_t> lengths = gpu::in_span<int32_t>(call.in(1)), timesteps = gpu::in_span<int32_t>(call.in(2));
+  const auto count = static_cast<size_t>(out.size());
+  if (count == 0) return;
+  const int device = gpu::device_of(call);
+  gpu::by_width(call.in(0), [&](auto element) {
+    using W = decltype(element);
+    const Mask<W> mask{args.beyond,
+                       lengths,
+                       timesteps,
+                       count,
+                       count / (lengths.size * timesteps.size),
+                       gpu::elements<W>(call.in(0)),
+                       call.has(3) ? gpu::elements<W>(call.in(3)) : nullptr,
+                       gpu::elements<W>(out)};
+    if (gpu::recording() && timesteps.size == 1 && is_floating(out.dtype())) return record(device, out.dtype(), mask);
+    mask_rows(device, mask);
+  });
 }
 
 REGISTER(mask_by_length_cuda) { return cuda<MaskByLengthArgs>("MaskByLength", apply_mask_by_length); }

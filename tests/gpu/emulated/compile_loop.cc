@@ -78,6 +78,11 @@ class Run {
     return reinterpret_cast<T*>(const_cast<std::byte*>(at))[thread.row * e.stride + e.shift + thread.unit * e.step];
   }
 
+  Wide number(const Thread& thread, int64_t t, const LoopElement& e) const {
+    const std::byte* at = plan_.places[static_cast<size_t>(e.place)].at(t);
+    return static_cast<Wide>(reinterpret_cast<const int32_t*>(at)[thread.row * e.stride]);
+  }
+
   Wide sum(const Thread& thread, int64_t t, const LoopProduct& p, int64_t group) const {
     const ProductSizes& s = p.sizes;
     const auto* a = reinterpret_cast<const T*>(plan_.places[static_cast<size_t>(p.a)].at(t));
@@ -95,7 +100,7 @@ class Run {
       const FusedInstruction& i = s.instruction;
       switch (s.kind) {
         case LoopStatement::Kind::load:
-          value(s.variable) = element(thread, t, s.element);
+          value(s.variable) = s.element.is_int32 ? number(thread, t, s.element) : Wide(element(thread, t, s.element));
           break;
         case LoopStatement::Kind::sum:
           value(s.variable) = sum(thread, t, std::get<LoopProduct>(plan_.ops[static_cast<size_t>(s.op)].what), s.group);

@@ -47,6 +47,30 @@ TEST(LoopPlan, ReadsAsManyElementsAtATimeAsRowsAllow) {
   }
 }
 
+// Lengths and timesteps are read before blocks wait, and nobody is waited for because of them.
+TEST(LoopPlan, LengthsAreReadEarly) {
+  const gpu::LoopPlan plan = gpu::plan_loop(LstmLoop{.units = 768, .has_lengths = true}.timesteps(), kLimits);
+  ASSERT_EQ(plan.refusal, "");
+  EXPECT_TRUE(plan.ops[0].waits);
+  EXPECT_FALSE(plan.ops[1].waits);
+  const auto& chain = std::get<gpu::LoopChain>(plan.ops[1].what);
+  for (size_t k = 0; k < chain.operands.size(); ++k) {
+    EXPECT_EQ(chain.operands[k].is_int32, k == 7 || k == 8) << k;
+    EXPECT_EQ(chain.operands[k].is_shared, k == 6) << k;  // h
+    EXPECT_FALSE(chain.operands[k].is_late) << k;
+  }
+  const std::string source = gpu::loop_source(plan);
+  EXPECT_NE(source.find("= (float)((const int*)place_at(p.places[9], t))[row * 1ll];"), source.npos) << source;
+  EXPECT_NE(source.find("= (float)((const int*)place_at(p.places[10], t))[row * 0ll];"), source.npos) << source;
+}
+
+TEST(LoopPlan, IsSaidInWords) {
+  const gpu::LoopPlan plan = gpu::plan_loop(LstmLoop{.dtype = DType::bfloat16, .units = 768}.timesteps(), kLimits);
+  EXPECT_EQ(gpu::to_text(plan, kLimits),
+            "one kernel of 6 timesteps, products by tensor cores: 128 blocks have 6 of 768 units each, 49152 bytes of "
+            "232448 of shared memory with all weights of these, and wait for each other once in a timestep");
+}
+
 TEST(LoopPlan, SaysWhyThereIsNone) {
   EXPECT_EQ(refusal({.dtype = DType::float64}), "elements are double");
   EXPECT_EQ(refusal({.tf32 = true}), "products are of TF32");
@@ -54,6 +78,8 @@ TEST(LoopPlan, SaysWhyThereIsNone) {
   EXPECT_EQ(refusal({.rows = 65}), "products have 65 rows, more than 64");
   EXPECT_EQ(refusal({.uneven = 64}), "tensors of operator 0 do not lie at equal distances");
   EXPECT_EQ(refusal({.weights_change = true}), "operator 1 writes weights");
+  EXPECT_EQ(refusal({.has_lengths = true, .lengths_move = 16}), "timesteps have lengths of their own");
+  EXPECT_EQ(refusal({.has_lengths = true, .lengths_change = true}), "operator 1 writes lengths or timesteps");
   EXPECT_EQ(refusal({.units = 4096}),
             "the weights of a block's 32 units take 2099200 bytes of shared memory, and 232448 are there");
   EXPECT_EQ(refusal({}, {}), "the device runs no blocks at the same time");

@@ -11,9 +11,17 @@ struct LstmLoop {
   bool tf32 = false;
   int64_t uneven = 0;           // bytes by which the gates of timestep 4 lie elsewhere
   bool weights_change = false;  // they are where the cells are
+  bool has_lengths = false;     // rows that are over keep their states
+  int64_t lengths_move = 0;     // bytes from one timestep's lengths to the next one's
+  bool lengths_change = false;  // they are where the cells are
+  bool backward = false;        // of what has no lengths
 
+  // In the order of the run.
+  gpu::Timesteps timesteps() const { return backward ? slopes() : values(); }
+
+ private:
   // gates[t] += h[t] W' + b; c[t + 1], h[t + 1] from gates[t] and c[t]. The states are rows of slabs.
-  gpu::Timesteps timesteps() const {
+  gpu::Timesteps values() const {
     const auto code = std::make_shared<const std::vector<FusedInstruction>>(std::vector<FusedInstruction>{
         {FusedCode::sigmoid, 0, 0, 0, 7},
         {FusedCode::sigmoid, 1, 0, 0, 8},
@@ -24,6 +32,24 @@ struct LstmLoop {
         {FusedCode::add, 8, 7, 0, 5},
         {FusedCode::tanh, 5, 0, 0, 8},
         {FusedCode::mul, 9, 8, 0, 6},
+    });
+    const auto held = std::make_shared<const std::vector<FusedInstruction>>(std::vector<FusedInstruction>{
+        {FusedCode::sigmoid, 0, 0, 0, 10},
+        {FusedCode::sigmoid, 1, 0, 0, 11},
+        {FusedCode::sigmoid, 2, 0, 0, 12},
+        {FusedCode::tanh, 3, 0, 0, 13},
+        {FusedCode::mul, 11, 4, 0, 11},
+        {FusedCode::mul, 10, 13, 0, 10},
+        {FusedCode::add, 11, 10, 0, 10},
+        {FusedCode::tanh, 10, 0, 0, 11},
+        {FusedCode::mul, 12, 11, 0, 11},
+        {FusedCode::sub, 7, 8, 0, 12},
+        {FusedCode::if_positive, 12, 10, 0, 10},
+        {FusedCode::unless_positive, 12, 4, 0, 13},
+        {FusedCode::either, 10, 13, 0, 5},
+        {FusedCode::if_positive, 12, 11, 0, 11},
+        {FusedCode::unless_positive, 12, 9, 0, 13},
+        {FusedCode::either, 11, 13, 0, 6},
     });
     gpu::Timesteps all;
     for (int64_t t = 0; t < steps; ++t) {
@@ -46,12 +72,48 @@ struct LstmLoop {
       for (int64_t gate = 0; gate < 4; ++gate) chain.operands.push_back({gates_now + bytes(gate * units), 4 * units});
       for (std::byte* const there : {state(3, t), state(3, t + 1), state(2, t + 1)})
         chain.operands.push_back({there, units});
+      if (has_lengths) {
+        chain.code = held;
+        chain.tensors = 10;
+        std::byte* const lengths = lengths_change ? state(3, 1) : at(6, 0);
+        chain.operands.push_back({lengths + t * lengths_move, 1, 0});
+        chain.operands.push_back({at(7, 0) + t * static_cast<int64_t>(sizeof(int32_t)), 0, 0});
+        chain.operands.push_back({state(2, t), units});
+        chain.int32_operands = 3 << 7;
+      }
       all.push_back({{p, [] {}}, {chain, [] {}}});
     }
     return all;
   }
 
- private:
+  // dh[t] += dgates[t + 1] W; dc[t], dgates[t] from dh[t], dc[t + 1], the gates' values, c[t] and c[t + 1].
+  gpu::Timesteps slopes() const {
+    const auto code = std::make_shared<const std::vector<FusedInstruction>>(std::vector<FusedInstruction>{
+        {FusedCode::tanh, 5, 0, 0, 13},       {FusedCode::mul, 6, 2, 0, 14},       {FusedCode::mul, 13, 13, 0, 15},
+        {FusedCode::one_minus, 15, 0, 0, 15}, {FusedCode::mul, 14, 15, 0, 14},     {FusedCode::add, 14, 7, 0, 14},
+        {FusedCode::mul, 6, 13, 0, 15},       {FusedCode::mul, 15, 2, 0, 15},      {FusedCode::one_minus, 2, 0, 0, 16},
+        {FusedCode::mul, 15, 16, 0, 11},      {FusedCode::mul, 14, 3, 0, 15},      {FusedCode::mul, 15, 0, 0, 15},
+        {FusedCode::one_minus, 0, 0, 0, 16},  {FusedCode::mul, 15, 16, 0, 9},      {FusedCode::mul, 14, 4, 0, 15},
+        {FusedCode::mul, 15, 1, 0, 15},       {FusedCode::one_minus, 1, 0, 0, 16}, {FusedCode::mul, 15, 16, 0, 10},
+        {FusedCode::mul, 14, 0, 0, 15},       {FusedCode::mul, 3, 3, 0, 16},       {FusedCode::one_minus, 16, 0, 0, 16},
+        {FusedCode::mul, 15, 16, 0, 12},      {FusedCode::mul, 14, 1, 0, 8},
+    });
+    gpu::Timesteps all;
+    for (int64_t t = steps - 1; t >= 0; --t) {
+      std::byte *const gates = at(1, t * rows * 4 * units), *const slopes = at(8, t * rows * 4 * units);
+      gpu::QueuedProduct p{.dtype = dtype, .a = at(8, (t + 1) * rows * 4 * units), .b = at(4, 0), .c = state(9, t)};
+      p.sizes = {
+          .m = rows, .n = units, .k = 4 * units, .accumulate = true, .lda = 4 * units, .ldb = units, .ldc = units};
+      gpu::QueuedChain chain{.dtype = dtype, .code = code, .tensors = 13, .width = units, .rows = rows};
+      for (int64_t gate = 0; gate < 4; ++gate) chain.operands.push_back({gates + bytes(gate * units), 4 * units});
+      for (std::byte* const there : {state(3, t), state(3, t + 1), state(9, t), state(10, t + 1), state(10, t)})
+        chain.operands.push_back({there, units});
+      for (int64_t gate = 0; gate < 4; ++gate) chain.operands.push_back({slopes + bytes(gate * units), 4 * units});
+      all.push_back({{p, [] {}}, {chain, [] {}}});
+    }
+    return all;
+  }
+
   int64_t bytes(int64_t elements) const { return elements * static_cast<int64_t>(dtype_size(dtype)); }
   std::byte* at(uintptr_t tensor, int64_t elements) const {
     return reinterpret_cast<std::byte*>(tensor << 32) + bytes(elements);

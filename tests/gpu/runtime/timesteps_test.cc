@@ -2,11 +2,13 @@
 // stay or are written over.
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <random>
 
 #include "core/compute/backend.h"
 #include "core/gradcheck/examples.h"
 #include "gpu/loops/matmul.h"
+#include "gpu/runtime/chain_writer.h"
 #include "gpu/runtime/stream.h"
 #include "gpu/runtime/timesteps.h"
 #include "stepnet/tensor.h"
@@ -26,10 +28,10 @@ struct Operand {
   int64_t later = 0, group = 0, shift = 0;  // the row t + later; the first column is group * H + shift
 };
 
-// Either C (+)= A op(W) + bias, or out = tanh(a op b).
+// Either C (+)= A op(W) + bias, or out = tanh(a op b), in rows that are over `held`, if there is one.
 struct Op {
-  bool is_product = false;
-  Operand a, b, out;
+  bool is_product = false, holds = false;
+  Operand a, b, held, out;
   int weights = -1, bias = -1;
   bool trans_b = false, accumulate = false;
   int64_t columns = 0, k = 0;
@@ -41,6 +43,7 @@ struct Loop {
   int64_t steps = 0, rows = 0, units = 0;
   std::vector<Buffer> buffers;
   std::vector<Tensor> constants;
+  std::vector<int32_t> lengths;  // of the rows
   std::vector<Op> ops;
 };
 
@@ -74,6 +77,7 @@ class Generator {
     values_ = static_cast<int>(draw_(1, 3));
     for (int v = 0; v < values_; ++v) add_buffer(draw_(1, 4), draw_(0, 2) > 0);
     scratch_ = add_buffer(1, false);
+    for (int64_t r = 0; r < loop_.rows; ++r) loop_.lengths.push_back(static_cast<int32_t>(draw_(0, loop_.steps + 1)));
   }
 
   Loop make() {
@@ -125,6 +129,8 @@ class Generator {
     Op op;
     op.a = part();
     op.b = draw_(0, 4) == 0 ? Operand{scratch_, 0, 0} : part();
+    op.holds = draw_(0, 2) == 0;
+    if (op.holds) op.held = part();
     op.out = to;
     op.code = draw_.of({FusedCode::add, FusedCode::mul, FusedCode::sub});
     loop_.ops.push_back(op);
@@ -142,8 +148,14 @@ class Runner {
   explicit Runner(const Loop& loop) : loop_(loop) {
     for (const Buffer& b : loop.buffers) buffers_.push_back(copied_to(b.values, kGpu));
     for (const Tensor& c : loop.constants) constants_.push_back(copied_to(c, kGpu));
+    lengths_ = copied_to(Tensor::of<int32_t>({loop.rows}, loop.lengths), kGpu);
+    const Tensor given = Tensor::of<float>({loop.rows}, std::vector<float>(loop.lengths.begin(), loop.lengths.end()));
+    given_lengths_ = copied_to(in_type(loop.dtype, given), kGpu);
+    std::vector<int32_t> numbers(static_cast<size_t>(loop.steps));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    numbers_ = copied_to(Tensor::of<int32_t>({loop.steps}, numbers), kGpu);
     for (const Op& op : loop.ops) {
-      if (op.is_product) {
+      if (op.is_product || op.holds) {
         chains_.push_back(nullptr);
         continue;
       }
@@ -190,6 +202,8 @@ class Runner {
         const gpu::ProductSizes sizes{
             .trans_b = op.trans_b, .m = loop_.rows, .n = op.columns, .k = op.k, .accumulate = op.accumulate};
         gpu::matmul(Call({}, {}, run), sizes, at(op.a, t), constant(op.weights), at(op.out, t), constant(op.bias));
+      } else if (op.holds) {
+        held(op, t);
       } else {
         const auto operand = [&](const Operand& o) { return FusedOperand<void>{at(o, t), width(o)}; };
         // Of whole rows one after the other, as a single row, whose distance to the next one says nothing.
@@ -202,9 +216,36 @@ class Runner {
     }
   }
 
+  // By a chain with the timestep and the lengths in it, or by one that reads them where they are.
+  void held(const Op& op, int64_t t) {
+    const auto operand = [&](const Operand& o) { return FusedOperand<void>{at(o, t), width(o)}; };
+    const auto run = [=, this, code = op.code,
+                      all = std::vector{operand(op.a), operand(op.b), FusedOperand<void>{given_lengths_.raw(), 1, 0},
+                                        operand(op.held), operand(op.out)}] {
+      const std::vector<FusedInstruction> instructions = {{code, 0, 1, 0, 5},
+                                                          {FusedCode::tanh, 5, 5, 0, 5},
+                                                          {FusedCode::add_value, 2, 2, static_cast<double>(-t), 6},
+                                                          {FusedCode::if_positive, 6, 5, 0, 5},
+                                                          {FusedCode::unless_positive, 6, 3, 0, 7},
+                                                          {FusedCode::either, 5, 7, 0, 4}};
+      held_.push_back(backend(DeviceKind::cuda).fuse(kGpu, loop_.dtype, instructions, 5));
+      held_.back()->run(all, loop_.units, loop_.rows);
+    };
+    if (!gpu::recording()) return run();
+    gpu::ChainWriter w;
+    const auto* lengths = reinterpret_cast<const int32_t*>(std::as_const(lengths_).raw());
+    const auto* number = reinterpret_cast<const int32_t*>(std::as_const(numbers_).raw()) + t;
+    const int left = w.value(FusedCode::sub, w.read_int32(lengths, 1), w.read_int32(number, 0));
+    const int a = w.read(at(op.a, t), width(op.a)), b = w.read(at(op.b, t), width(op.b));
+    const int value = w.value(FusedCode::tanh, w.value(op.code, a, b));
+    w.write(w.if_positive(left, value, w.read(at(op.held, t), width(op.held))), at(op.out, t), width(op.out));
+    w.record_as(loop_.dtype, loop_.units, loop_.rows, run);
+  }
+
   const Loop& loop_;
   std::vector<Tensor> buffers_, constants_;
-  std::vector<std::shared_ptr<const FusedChain>> chains_;
+  Tensor lengths_, given_lengths_, numbers_;  // the second in the loop's type; the third are the timesteps
+  std::vector<std::shared_ptr<const FusedChain>> chains_, held_;
 };
 
 template <class T>
