@@ -118,6 +118,14 @@ class LoadedLoop : public CompiledLoop {
   cudaKernel_t kernel_ = nullptr;
 };
 
+std::string log_of(const Program& program) {
+  size_t size = 0;
+  check(nvrtc().log_size(program.get(), &size), "nvrtcGetProgramLogSize");
+  std::string log(size, '\0');
+  check(nvrtc().log(program.get(), log.data()), "nvrtcGetProgramLog");
+  return log;
+}
+
 int attribute(int device, cudaDeviceAttr which) {
   int value = 0;
   gpu::check(cudaDeviceGetAttribute(&value, which, device));
@@ -150,17 +158,13 @@ std::shared_ptr<const CompiledLoop> compile_loop(int device, const LoopPlan& pla
   return loop;
 }
 
-std::vector<char> compile_kernel(const std::string& source, int capability) {
+std::vector<char> compile_kernel(const std::string& source, int capability, std::string* assembler) {
   const Program program(source);
   const std::string architecture = fmt::format("--gpu-architecture=sm_{}", capability);
-  const char* options[] = {architecture.c_str(), "--fmad=true"};
-  if (nvrtc().compile(program.get(), 2, options) != NVRTC_SUCCESS) {
-    size_t size = 0;
-    check(nvrtc().log_size(program.get(), &size), "nvrtcGetProgramLogSize");
-    std::string log(size, '\0');
-    check(nvrtc().log(program.get(), log.data()), "nvrtcGetProgramLog");
-    fail("NVRTC cannot compile a chain: {}", log);
-  }
+  const char* options[] = {architecture.c_str(), "--fmad=true", "--ptxas-options=-v"};
+  if (nvrtc().compile(program.get(), assembler ? 3 : 2, options) != NVRTC_SUCCESS)
+    fail("NVRTC cannot compile a chain: {}", log_of(program));
+  if (assembler) *assembler = log_of(program);
   size_t size = 0;
   check(nvrtc().code_size(program.get(), &size), "nvrtcGetCUBINSize");
   std::vector<char> code(size);

@@ -8,7 +8,8 @@
 namespace stepnet::gpu {
 
 // Machine code for a compute capability such as 90. Throws Error with the compiler's words, or if there is no NVRTC.
-std::vector<char> compile_kernel(const std::string& source, int capability);
+// `assembler`: null, or what the assembler says of registers and memory.
+std::vector<char> compile_kernel(const std::string& source, int capability, std::string* assembler = nullptr);
 
 // Whether there is an NVRTC, and it knows that capability.
 bool can_compile_for(int capability);

@@ -1,4 +1,8 @@
 // What only a build with CUDA has: chains compiled at run time. Compiling needs no GPU.
+#include <algorithm>
+#include <cstring>
+#include <regex>
+
 #include "gpu/runtime/chain_kernel.h"
 #include "gpu/vendor/nvrtc.h"
 #include "tests/core/compute/fused_reference.h"
@@ -41,6 +45,101 @@ TEST(GpuCompiler, CompilesTimesteps) {
         ASSERT_EQ(plan.refusal, "");
         EXPECT_GT(gpu::compile_kernel(gpu::loop_source(plan), capability).size(), 500U);
       }
+}
+
+// Devices as they are sold, by what a kernel of theirs may have.
+struct Sold {
+  int capability;
+  gpu::LoopLimits limits;
+};
+const std::vector<Sold>& sold() {
+  static const std::vector<Sold> all = {{75, {.blocks = 40, .shared_bytes = 64 << 10}},
+                                        {80, {.blocks = 108, .shared_bytes = 163 << 10, .tensor_cores = true}},
+                                        {90, {.blocks = 132, .shared_bytes = 227 << 10, .tensor_cores = true}}};
+  return all;
+}
+
+// What the assembler says of a kernel.
+struct Usage {
+  int64_t registers = 0, shared_bytes = 0, stack_bytes = 0, spilled_bytes = 0;
+};
+Usage usage_of(const std::string& log) {
+  const auto number = [&](const char* pattern, bool must = true) -> int64_t {
+    std::smatch found;
+    if (std::regex_search(log, found, std::regex(pattern))) return std::stoll(found[1]);
+    if (must) ADD_FAILURE() << pattern << " is not in " << log;
+    return 0;
+  };
+  return {.registers = number("Used ([0-9]+) registers"),
+          .shared_bytes = number("([0-9]+) bytes smem", false),
+          .stack_bytes = number("([0-9]+) bytes stack frame"),
+          .spilled_bytes = number("([0-9]+) bytes spill stores") + number("([0-9]+) bytes spill loads")};
+}
+
+// The instructions of a kernel, of 16 bytes each, from its section of the ELF file: the first 12 bits are which one.
+std::vector<unsigned> instructions_of(const std::vector<char>& code, const std::string& kernel) {
+  const auto at = [&](size_t place, auto value) {
+    std::memcpy(&value, code.data() + place, sizeof(value));
+    return value;
+  };
+  const size_t sections = at(0x28, uint64_t{}), size = at(0x3a, uint16_t{}), count = at(0x3c, uint16_t{});
+  const size_t names = at(sections + at(0x3e, uint16_t{}) * size + 0x18, uint64_t{});
+  std::vector<unsigned> all;
+  for (size_t s = 0; s < count; ++s) {
+    const size_t header = sections + s * size;
+    if (code.data() + names + at(header, uint32_t{}) != ".text." + kernel) continue;
+    const size_t begin = at(header + 0x18, uint64_t{}), end = begin + at(header + 0x20, uint64_t{});
+    for (size_t i = begin; i < end; i += 16) all.push_back(at(i, uint32_t{}) & 0xfff);
+  }
+  return all;
+}
+
+// Products by tensor cores in the kernel's code: all rounds of a product are written out, or as many as are a turn of
+// its loop and those that are left over.
+int64_t tile_products(const gpu::LoopPlan& plan) {
+  int64_t all = 0;
+  for (const gpu::LoopOp& op : plan.ops) {
+    const auto* p = std::get_if<gpu::LoopProduct>(&op.what);
+    if (!p || !p->by_tensor_cores) continue;
+    const int64_t chunks = (p->sizes.k + 31) / 32, parts = std::min<int64_t>(chunks, 8);
+    const int64_t tiles = (p->groups * plan.block_units + 7) / 8, heights = (plan.rows + 15) / 16;
+    const int64_t rounds = (chunks + parts - 1) / parts, at_once = 12 / heights;
+    all += (rounds <= at_once ? rounds : at_once + rounds % at_once) * tiles * heights * 2;
+  }
+  return all;
+}
+
+// What the planner counts on, of cells that fit: the threads' registers are there, so nothing is spilled; all shared
+// memory is what the plan says; the code is short; and of products by tensor cores there are as many as planned.
+TEST(GpuCompiler, TimestepsNeedWhatThePlanSays) {
+  constexpr unsigned kTileProduct = 0x23c;  // HMMA
+  for (const auto& [capability, limits] : sold())
+    for (const LstmLoop& cell : {LstmLoop{}, LstmLoop{.has_lengths = true}, LstmLoop{.backward = true}})
+      for (const DType dtype : {DType::float32, DType::bfloat16})
+        for (const auto& [rows, units] : {std::pair{1, 100}, {16, 768}, {64, 512}}) {
+          LstmLoop loop = cell;
+          loop.dtype = dtype, loop.rows = rows, loop.units = units;
+          const gpu::LoopPlan plan = gpu::plan_loop(loop.timesteps(), limits);
+          SCOPED_TRACE(fmt::format("sm_{} {} {} rows {} units, {}{}: {}", capability, dtype_name(dtype), rows, units,
+                                   loop.backward ? "backward" : "forward", loop.has_lengths ? " with lengths" : "",
+                                   plan.refusal));
+          if (!plan.refusal.empty()) {  // no other than for want of room
+            EXPECT_NE(plan.refusal.find("bytes of shared memory"), plan.refusal.npos);
+            continue;
+          }
+          std::string log;
+          const std::vector<char> code = gpu::compile_kernel(gpu::loop_source(plan), capability, &log);
+          const Usage usage = usage_of(log);
+          EXPECT_LE(usage.registers * gpu::kLoopThreads, 65536);
+          EXPECT_EQ(usage.stack_bytes, 0);
+          EXPECT_EQ(usage.spilled_bytes, 0);
+          EXPECT_EQ(usage.shared_bytes, 0);  // beside the plan's, which a launch gives
+          EXPECT_LE(plan.shared_bytes, limits.shared_bytes);
+          const std::vector<unsigned> instructions = instructions_of(code, "timesteps");
+          EXPECT_GT(instructions.size(), 100U);
+          EXPECT_LT(instructions.size(), 4096U);  // 64 KiB, which the caches for instructions hold
+          EXPECT_EQ(std::ranges::count(instructions, kTileProduct), tile_products(plan));
+        }
 }
 
 TEST(GpuCompiler, KnowsForWhatItCompiles) {
