@@ -1,5 +1,5 @@
 // `stepnet explain`: how the step nets of a net run, and why: what once per block of timesteps, and what in each of
-// them.
+// them; and on a GPU, whether all timesteps of a loop are one kernel.
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 
+#include "core/operator/nets_inside.h"
 #include "core/operator/observer.h"
 #include "recurrent/form/attention_chunks.h"
 #include "recurrent/step/passes.h"
@@ -58,16 +59,73 @@ void print_attentions(const NetDef& net) {
                  op.type(), fmt::join(op.input(), ", "));
 }
 
+// Prints how loops have run, each once.
+class LoopObserver : public NetObserver {
+ public:
+  void before(const BoundOp&) override {}
+  void after(const BoundOp&) override {}
+  void looped(std::string_view loop, const std::string& how) override {
+    if (const std::string line = fmt::format("{}: {}\n", loop, how); shown_.insert(line).second) print_text("{}", line);
+  }
+
+ private:
+  std::set<std::string> shown_;
+};
+
+// An operator of the net that would be seen outside of it; "" if there is none.
+std::string effect_of(NetDef net) {
+  std::string found;
+  for_each_net(net, [&](NetDef& inner) {
+    for (const OperatorDef& op : inner.op())
+      if (const OpSpec* spec = find_op(op.type()); spec && spec->side_effect) found = op.type();
+  });
+  return found;
+}
+
+// Why loops cannot be run here; "" if they can.
+std::string why_not_run(const ExplainOptions& options, const NetDef& net) {
+  if (!device_offered(DeviceKind::cuda)) return "this program was built without CUDA, or the machine has none";
+  if (options.net.ranks > 1) return "other ranks are not there";
+  if (const std::string effect = effect_of(net); !effect.empty()) return effect + " has effects outside of the net";
+  return "";
+}
+
+void run_once(DryNet& net) {
+  const std::unique_ptr<NetSession> session = net.real_session();
+  LoopObserver loops;
+  RunContext run;
+  run.observer = &loops;
+  session->net->run(run);
+  allocator(net.device()).synchronize();
+}
+
+// Whether timesteps are one kernel depends on what they queue and where their tensors lie, which only a run tells.
+void print_loops(const ExplainOptions& options, DryNet& net, const NetDef& def) {
+  std::string why = why_not_run(options, def);
+  try {
+    if (why.empty()) run_once(net);
+  } catch (const Error& e) {
+    why = e.fact();
+  }
+  if (!why.empty()) print_note("note: how loops run is told by one run on a GPU, and there is none here: {}\n", why);
+}
+
 void explain(const ExplainOptions& options) {
   DryNet net(options.net);
-  DryScope scope(net.device().kind);
-  const std::unique_ptr<NetSession> session = net.session(scope);
-  if (options.pass.empty() && !options.code) print_attentions(session->net->def());
-  Explainer explainer(options);
-  RunContext run;
-  run.observer = &explainer;
-  session->net->run(run);
-  if (options.pass.empty()) explainer.flush();
+  NetDef def;
+  const bool whole = options.pass.empty() && !options.code;
+  {
+    DryScope scope(net.device().kind);
+    const std::unique_ptr<NetSession> session = net.session(scope);
+    def = session->net->def();
+    if (whole) print_attentions(def);
+    Explainer explainer(options);
+    RunContext run;
+    run.observer = &explainer;
+    session->net->run(run);
+    if (options.pass.empty()) explainer.flush();
+  }
+  if (whole && net.device().kind == DeviceKind::cuda) print_loops(options, net, def);
 }
 
 std::vector<std::string> passes_that_run() {

@@ -60,10 +60,14 @@ Device DryNet::device() const { return {options_.device == "cuda" ? DeviceKind::
 std::unique_ptr<NetSession> DryNet::session(DryScope& scope) {
   for (const auto& [name, type] : parse_types("--bound", options_.bounds))
     scope.bounds[name] = {type.dtype, type.shape};
-  feeds_ = parse_types("--feed", options_.feeds);
-  auto session = options_.train ? training() : forward();
+  auto session = real_session();
   require_outputs(session->net->def(), scope);
   return session;
+}
+
+std::unique_ptr<NetSession> DryNet::real_session() {
+  feeds_ = parse_types("--feed", options_.feeds);
+  return options_.train ? training() : forward();
 }
 
 std::unique_ptr<NetSession> DryNet::training() {

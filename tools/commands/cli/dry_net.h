@@ -41,6 +41,9 @@ class DryNet {
   Device device() const;
   // In a dry scope of that device, which gets the options' bounds. Throws Error where types are missing.
   std::unique_ptr<NetSession> session(DryScope& scope);
+  // The same to be run with data, on the device: what is fed, and parameters that no net makes, are zeros. Outside of
+  // any dry scope.
+  std::unique_ptr<NetSession> real_session();
   // Of a training step as `stepnet train` runs it, after session().
   int64_t planned_peak() { return training_peak(training_); }
   // Of a pipeline, after session(): how the ranks share the net.
