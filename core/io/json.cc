@@ -79,4 +79,15 @@ std::optional<std::map<std::string, double>> json_numbers(std::string_view objec
   return numbers;
 }
 
+std::optional<std::map<std::string, std::string>> json_texts(std::string_view object) {
+  const nlohmann::json json = nlohmann::json::parse(object, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  std::map<std::string, std::string> texts;
+  for (const auto& [name, value] : json.items()) {
+    if (!value.is_string()) return std::nullopt;
+    texts[name] = value.get<std::string>();
+  }
+  return texts;
+}
+
 }  // namespace stepnet

@@ -52,5 +52,7 @@ double rounded_to_digits(double value, int digits);
 std::optional<int64_t> json_integer(std::string_view object, std::string_view member);
 // Its members that are numbers; nothing if the text is no object of JSON. Their order is that of names.
 std::optional<std::map<std::string, double>> json_numbers(std::string_view object);
+// All of its members, which are texts; nothing if the text is no object of JSON, or a member something else.
+std::optional<std::map<std::string, std::string>> json_texts(std::string_view object);
 
 }  // namespace stepnet

@@ -53,5 +53,14 @@ TEST(JsonValues, AMemberThatIsAnIntegerIsRead) {
     EXPECT_EQ(json_integer(text, "iteration"), std::nullopt) << text;
 }
 
+TEST(JsonValues, MembersThatAreTextsAreRead) {
+  const std::map<std::string, std::string> texts = {{"a", "x\n"}, {"b", ""}};
+  EXPECT_EQ(json_texts(R"({"b": "", "a": "x\n"})"), texts);
+  EXPECT_EQ(json_texts("{}")->size(), 0U);
+  for (const char* text :
+       {"", "[]", R"("a")", R"({"a": "x")", R"({"a": "x", "b": 1})", R"({"a": ["x"]})", "{\"a\": \"\xFF\"}"})
+    EXPECT_EQ(json_texts(text), std::nullopt) << text;
+}
+
 }  // namespace
 }  // namespace stepnet::json_test
