@@ -66,7 +66,7 @@ const std::vector<Room>& rooms() {
       {"gpu/runtime", kernels},
       {"gpu/loops", with(kernels, {"gpu/runtime", "operators/"})},
       {"gpu/layers", with(gpu, {"recurrent/layers"})},
-      {"gpu/vendor", with(gpu, {"gpu/layers"})},
+      {"gpu/vendor", with(gpu, {"gpu/layers", "core/io"})},
       {"gpu/", with(gpu, {"=operators"})},
   };
   return all;

@@ -2,9 +2,13 @@
 // Threads: as gpu/runtime/launch.h.
 #pragma once
 
-#include "gpu/loops/matmul.h"
+#include <utility>
+
+#include "gpu/loops/products.h"
 #include "gpu/loops/reduce.h"
 #include "gpu/runtime/accumulate.h"
+#include "gpu/runtime/launch.h"
+#include "gpu/runtime/timesteps.h"
 #include "operators/products/fc.h"
 
 namespace stepnet::gpu {
@@ -35,23 +39,56 @@ void fc_forward(const Args& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& call) 
   matmul(call, p, x.data, window, y.data, b.data);
 }
 
+// dW as a product of dY and X, in this order or in the other.
+template <class T>
+struct FcWeightProduct {
+  ProductSizes sizes;
+  const T *a, *b;
+  T* c;
+  SummedOperand dy;  // which of them it is
+};
+
+template <class T>
+FcWeightProduct<T> fc_weight_product(const FcSizes& s, const T* dy, const T* x, T* dw, bool accumulate) {
+  ProductSizes p{.trans_a = true, .m = s.n, .n = s.k, .k = s.m, .accumulate = accumulate};
+  if (!s.transposed) {
+    T* window = in_w(s, dw, p.ldc);
+    return {p, dy, x, window, SummedOperand::a};
+  }
+  std::swap(p.m, p.n);
+  return {p, x, dy, dw, SummedOperand::b};
+}
+
+// Both in one product, where the library has one and a file of choices says that it is the fastest way.
+template <class T>
+bool fc_product_with_sums(const FcSizes& s, const FcWeightProduct<T>& w, const T* dy, T* db, const Call& call) {
+  if (s.m == 0 || s.n == 0 || s.k == 0 || recording()) return false;
+  const auto separately = [&](T* c, T* sums) {
+    matmul(call, w.sizes, w.a, w.b, c);
+    sum_rows(call, s.m, s.n, dy, sums, false);
+  };
+  return run_vendor_product_with_sums(device_of(call), with_strides(w.sizes), w.a, w.b, w.c, w.dy, db, separately);
+}
+
 // Beside the window dW is zero, or stays as it is.
 template <class T>
-void fc_weight_gradient(const FcSizes& s, const T* dy, const T* x, Out<T> dw, const Call& call) {
-  const bool accumulate = call.accumulates(0);
-  if (s.transposed)
-    return matmul(call, {.trans_a = true, .m = s.k, .n = s.n, .k = s.m, .accumulate = accumulate}, x, dy, dw.data);
+void fc_weight_gradients(const FcSizes& s, const T* dy, const T* x, Out<T> dw, Out<T> db, const Call& call) {
+  const bool accumulate = call.accumulates(0), adds_up = call.accumulates(1);
+  if (!call.wants(0)) {
+    if (call.wants(1)) sum_rows(call, s.m, s.n, dy, db.data, adds_up);
+    return;
+  }
   if (!accumulate && !s.whole()) each(call, dw.size, [=] __device__(size_t i) { dw[i] = T(0); });
-  ProductSizes p{.trans_a = true, .m = s.n, .n = s.k, .k = s.m, .accumulate = accumulate};
-  T* window = in_w(s, dw.data, p.ldc);
-  matmul(call, p, dy, x, window);
+  const FcWeightProduct<T> w = fc_weight_product(s, dy, x, dw.data, accumulate);
+  if (call.wants(1) && !adds_up && fc_product_with_sums(s, w, dy, db.data, call)) return;
+  matmul(call, w.sizes, w.a, w.b, w.c);
+  if (call.wants(1)) sum_rows(call, s.m, s.n, dy, db.data, adds_up);
 }
 
 template <class Args, class T>
 void fc_gradient(const Args& a, In<T> x, In<T> w, In<T> dy, Out<T> dw, Out<T> db, Out<T> dx, Call& call) {
   const FcSizes s = sizes_of(a, call);
-  if (call.wants(0)) fc_weight_gradient(s, dy.data, x.data, dw, call);
-  if (call.wants(1)) sum_rows(call, s.m, s.n, dy.data, db.data, call.accumulates(1));
+  fc_weight_gradients(s, dy.data, x.data, dw, db, call);
   if (!call.wants(2)) return;
   ProductSizes p{.trans_b = s.transposed, .m = s.m, .n = s.k, .k = s.n, .accumulate = call.accumulates(2)};
   const T* window = in_w(s, w.data, p.ldb);

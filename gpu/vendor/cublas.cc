@@ -1,160 +1,64 @@
 // Matrix products by cuBLASLt, whose matrices are column-major: a row-major C = A B is its C' = B' A'.
 //
-// For each kind and size the library is asked once for its best algorithm; descriptors and the answer are kept.
-#include <cublasLt.h>
+// For each kind and size the library is asked once for algorithms, in several ways if need be; descriptors and what was
+// chosen (product_choices.h) are kept, so that a product has the same bits whenever it runs. An algorithm that the
+// library refuses where it is called gives way to the next.
+#include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <type_traits>
 
 #include "gpu/loops/products.h"
-#include "gpu/runtime/accumulate.h"
 #include "gpu/runtime/device.h"
 #include "gpu/runtime/memory.h"
 #include "gpu/runtime/stream.h"
-#include "gpu/vendor/library.h"
+#include "gpu/vendor/cublas_lt.h"
+#include "gpu/vendor/product_choices.h"
+#include "gpu/vendor/product_kind.h"
 #include "stepnet/device.h"
 #include "stepnet/error.h"
 
 namespace stepnet::gpu {
 namespace {
 
-struct CublasLt {
-  Library library{"cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so"}};
-  decltype(&cublasLtCreate) create = library.function<decltype(cublasLtCreate)>("cublasLtCreate");
-  decltype(&cublasLtMatmulDescCreate) desc_create =
-      library.function<decltype(cublasLtMatmulDescCreate)>("cublasLtMatmulDescCreate");
-  decltype(&cublasLtMatmulDescDestroy) desc_destroy =
-      library.function<decltype(cublasLtMatmulDescDestroy)>("cublasLtMatmulDescDestroy");
-  decltype(&cublasLtMatmulDescSetAttribute) desc_set =
-      library.function<decltype(cublasLtMatmulDescSetAttribute)>("cublasLtMatmulDescSetAttribute");
-  decltype(&cublasLtMatrixLayoutCreate) layout_create =
-      library.function<decltype(cublasLtMatrixLayoutCreate)>("cublasLtMatrixLayoutCreate");
-  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy =
-      library.function<decltype(cublasLtMatrixLayoutDestroy)>("cublasLtMatrixLayoutDestroy");
-  decltype(&cublasLtMatrixLayoutSetAttribute) layout_set =
-      library.function<decltype(cublasLtMatrixLayoutSetAttribute)>("cublasLtMatrixLayoutSetAttribute");
-  decltype(&cublasLtMatmulPreferenceCreate) preference_create =
-      library.function<decltype(cublasLtMatmulPreferenceCreate)>("cublasLtMatmulPreferenceCreate");
-  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy =
-      library.function<decltype(cublasLtMatmulPreferenceDestroy)>("cublasLtMatmulPreferenceDestroy");
-  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set =
-      library.function<decltype(cublasLtMatmulPreferenceSetAttribute)>("cublasLtMatmulPreferenceSetAttribute");
-  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic =
-      library.function<decltype(cublasLtMatmulAlgoGetHeuristic)>("cublasLtMatmulAlgoGetHeuristic");
-  decltype(&cublasLtMatmul) matmul = library.function<decltype(cublasLtMatmul)>("cublasLtMatmul");
-  decltype(&cublasLtGetStatusString) text =
-      library.function<decltype(cublasLtGetStatusString)>("cublasLtGetStatusString");
-};
+constexpr size_t kMostCandidates = 8;
 
-const CublasLt& lt() {
-  static const CublasLt& loaded = *new CublasLt;
-  return loaded;
-}
-
-void check(cublasStatus_t status, const char* call) {
-  require(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: {} ({})", lt().text(status), call);
-}
-
-struct DestroyDesc {
-  void operator()(cublasLtMatmulDesc_t d) const { lt().desc_destroy(d); }
-};
-struct DestroyLayout {
-  void operator()(cublasLtMatrixLayout_t l) const { lt().layout_destroy(l); }
-};
-struct DestroyPreference {
-  void operator()(cublasLtMatmulPreference_t p) const { lt().preference_destroy(p); }
-};
-using Desc = std::unique_ptr<std::remove_pointer_t<cublasLtMatmulDesc_t>, DestroyDesc>;
-using Layout = std::unique_ptr<std::remove_pointer_t<cublasLtMatrixLayout_t>, DestroyLayout>;
-using Preference = std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, DestroyPreference>;
-
-// A matrix as it is stored, [rows, columns] row-major, is [columns, rows] column-major.
-Layout layout(cudaDataType_t type, int64_t rows, int64_t columns, int64_t ld, int64_t batch, int64_t stride) {
-  cublasLtMatrixLayout_t made = nullptr;
-  check(lt().layout_create(&made, type, static_cast<uint64_t>(columns), static_cast<uint64_t>(rows), ld),
-        "cublasLtMatrixLayoutCreate");
-  Layout l(made);
-  const auto count = static_cast<int32_t>(batch);
-  if (batch > 1) {
-    check(lt().layout_set(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)), "batch count");
-    check(lt().layout_set(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)), "batch stride");
-  }
-  return l;
-}
-
-struct ProductKind {
-  ProductSizes sizes;
-  cudaDataType_t type = CUDA_R_32F;
-  bool tf32 = false, bias = false;
-  std::array<uint32_t, 3> alignments = {};  // bytes that the addresses of A, B and C are multiples of, at most 256
-  auto operator<=>(const ProductKind&) const = default;
-};
-
-bool is_double(const ProductKind& kind) { return kind.type == CUDA_R_64F; }
-
-struct Prepared {
-  Desc desc;
-  Layout a, b, c;
+struct Candidate {
   cublasLtMatmulAlgo_t algorithm{};
   size_t workspace = 0;  // bytes that it takes
+  std::string name;
 };
 
-Desc make_desc(const ProductKind& kind) {
-  const cublasComputeType_t compute = is_double(kind) ? CUBLAS_COMPUTE_64F
-                                      : kind.tf32     ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                      : CUBLAS_COMPUTE_32F;
-  cublasLtMatmulDesc_t made = nullptr;
-  check(lt().desc_create(&made, compute, is_double(kind) ? CUDA_R_64F : CUDA_R_32F), "cublasLtMatmulDescCreate");
-  Desc desc(made);
-  const cublasOperation_t a = kind.sizes.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-  const cublasOperation_t b = kind.sizes.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-  check(lt().desc_set(made, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof(a)), "transposition");
-  check(lt().desc_set(made, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof(b)), "transposition");
-  if (kind.bias) {
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    check(lt().desc_set(made, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)), "bias");
-  }
-  return desc;
-}
+struct Prepared {
+  MatmulDesc desc;
+  MatrixLayout a, b, c;
+  size_t attempt = 0;                 // of attempts_for(kind), from which the candidates are
+  bool has_epilogue = false;          // in that attempt
+  std::vector<Candidate> candidates;  // the first one is taken
+  std::string refusal;                // what the library has said last
+};
 
-// Sets the algorithm that the library thinks best, and its workspace. Halves are added up in float32, also where a sum
-// is split among blocks.
-void choose_algorithm(cublasLtHandle_t handle, const ProductKind& kind, Prepared& p) {
-  cublasLtMatmulPreference_t made = nullptr;
-  check(lt().preference_create(&made), "cublasLtMatmulPreferenceCreate");
-  const Preference preference(made);
-  const auto set = [&](cublasLtMatmulPreferenceAttributes_t which, const auto& value, const char* what) {
-    check(lt().preference_set(made, which, &value, sizeof(value)), what);
-  };
-  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductWorkspace), "workspace");
-  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE),
-      "reduction");
-  const auto [a, b, c] = kind.alignments;
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, b, "alignment");  // the library's A is our B
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, a, "alignment");
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c, "alignment");
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c, "alignment");
-  cublasLtMatmulHeuristicResult_t result{};
-  int found = 0;
-  check(lt().heuristic(handle, p.desc.get(), p.b.get(), p.a.get(), p.c.get(), p.c.get(), made, 1, &result, &found),
-        "cublasLtMatmulAlgoGetHeuristic");
-  require(found > 0, "cuBLASLt has no algorithm for a product of [{}, {}] and [{}, {}]", kind.sizes.m, kind.sizes.k,
-          kind.sizes.k, kind.sizes.n);
-  p.algorithm = result.algo;
-  p.workspace = result.workspaceSize;
-}
+// `vector`: what the epilogue reads or writes.
+struct Operands {
+  const void *a = nullptr, *b = nullptr;
+  void* c = nullptr;
+  const void* vector = nullptr;
+};
 
-// What a device keeps for its products.
+// Queues the product and the sums one after the other.
+using Separately = std::function<void(void* c, void* sums)>;
+
+// What a device keeps for its products. The mutex is recursive, as a product that is timed may run another one.
 struct DeviceProducts {
   cublasLtHandle_t handle = nullptr;
   std::map<ProductKind, Prepared> prepared;
   std::map<cudaStream_t, std::shared_ptr<Storage>> workspaces;
-  std::mutex mutex;
+  std::recursive_mutex mutex;
 };
 
 struct AllProducts {
@@ -187,17 +91,101 @@ void forget(int device, cudaStream_t stream) {
 }
 const bool forgets = (when_stream_ends(forget), true);
 
-const Prepared& prepare(DeviceProducts& products, const ProductKind& kind) {
-  const auto [it, is_new] = products.prepared.try_emplace(kind);
-  if (!is_new) return it->second;
-  Prepared& p = it->second;
-  const ProductSizes& s = kind.sizes;
-  p.desc = make_desc(kind);
-  p.a = layout(kind.type, s.trans_a ? s.k : s.m, s.trans_a ? s.m : s.k, s.lda, s.batch, s.stride_a);
-  p.b = layout(kind.type, s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n, s.ldb, s.batch, s.stride_b);
-  p.c = layout(kind.type, s.m, s.n, s.ldc, s.batch, s.stride_c);
-  choose_algorithm(products.handle, kind, p);
-  return p;
+MatmulDesc make_desc(const ProductKind& kind) {
+  const bool is_double = kind.dtype == DType::float64;
+  const cublasComputeType_t compute = is_double   ? CUBLAS_COMPUTE_64F
+                                      : kind.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                  : CUBLAS_COMPUTE_32F;
+  cublasLtMatmulDesc_t made = nullptr;
+  check(lt().desc_create(&made, compute, is_double ? CUDA_R_64F : CUDA_R_32F), "cublasLtMatmulDescCreate");
+  MatmulDesc desc(made);
+  set_attribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, kind.sizes.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, "transposition");
+  set_attribute(desc, CUBLASLT_MATMUL_DESC_TRANSB, kind.sizes.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, "transposition");
+  return desc;
+}
+
+// The library's A is our B.
+cublasLtEpilogue_t epilogue_of(const ProductKind& kind, const Attempt& attempt) {
+  if (!attempt.epilogue) return CUBLASLT_EPILOGUE_DEFAULT;
+  switch (kind.epilogue) {
+    case Epilogue::add_bias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::sums_of_a:
+      return CUBLASLT_EPILOGUE_BGRADB;
+    case Epilogue::sums_of_b:
+      return CUBLASLT_EPILOGUE_BGRADA;
+    default:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
+// Halves are added up in float32, also where a sum is split among blocks.
+MatmulPreference preference_for(const ProductKind& kind, const Attempt& attempt) {
+  MatmulPreference preference = matmul_preference();
+  set_attribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductWorkspace),
+                "workspace");
+  const uint32_t reduction =
+      attempt.any_reduction ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  set_attribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction, "reduction");
+  auto [a, b, c, vector] = kind.alignments;
+  if (!attempt.real_alignments) a = b = c = static_cast<uint32_t>(dtype_size(kind.dtype));
+  set_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, b, "alignment");
+  set_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, a, "alignment");
+  set_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c, "alignment");
+  set_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c, "alignment");
+  return preference;
+}
+
+// The algorithms that the library offers if it is asked in this way, the best first by its own estimate. What it does
+// not answer to, or refuses when an algorithm is checked, is none.
+std::vector<Candidate> ask(cublasLtHandle_t handle, const ProductKind& kind, const Attempt& attempt, const void* vector,
+                           Prepared& p) {
+  const cublasLtEpilogue_t epilogue = epilogue_of(kind, attempt);
+  set_attribute(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue, "epilogue");
+  p.has_epilogue = epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+  // Known before algorithms are asked for, which depend on its alignment; its type is C's unless something else is
+  // said.
+  if (p.has_epilogue) set_attribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector, "vector");
+  const MatmulPreference preference = preference_for(kind, attempt);
+  std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> results{};
+  int found = 0;
+  const cublasStatus_t status =
+      lt().heuristic(handle, p.desc.get(), p.b.get(), p.a.get(), p.c.get(), p.c.get(), preference.get(),
+                     static_cast<int>(results.size()), results.data(), &found);
+  if (is_refusal(status)) {
+    p.refusal = lt().text(status);
+    return {};
+  }
+  check(status, "cublasLtMatmulAlgoGetHeuristic");
+  std::vector<Candidate> candidates;
+  for (const auto& result : std::span(results).first(static_cast<size_t>(found))) {
+    if (result.state != CUBLAS_STATUS_SUCCESS) continue;
+    cublasLtMatmulHeuristicResult_t checked{};
+    const cublasStatus_t runs =
+        lt().algorithm_check(handle, p.desc.get(), p.b.get(), p.a.get(), p.c.get(), p.c.get(), &result.algo, &checked);
+    const size_t workspace = std::max(result.workspaceSize, checked.workspaceSize);
+    if (runs != CUBLAS_STATUS_SUCCESS || workspace > static_cast<size_t>(kProductWorkspace)) continue;
+    Candidate candidate{result.algo, workspace, name_of(result.algo)};
+    if (std::ranges::find(candidates, candidate.name, &Candidate::name) == candidates.end())
+      candidates.push_back(std::move(candidate));
+  }
+  return candidates;
+}
+
+// The candidates of the first attempt from this one on that has any; false if none has.
+bool find_candidates(cublasLtHandle_t handle, const ProductKind& kind, const void* vector, size_t from, Prepared& p) {
+  const std::vector<Attempt> attempts = attempts_for(kind);
+  for (p.attempt = from; p.attempt < attempts.size(); ++p.attempt) {
+    p.candidates = ask(handle, kind, attempts[p.attempt], vector, p);
+    if (!p.candidates.empty()) return true;
+  }
+  return false;
+}
+
+bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  gpu::check(cudaStreamIsCapturing(stream, &capturing));
+  return capturing != cudaStreamCaptureStatusNone;
 }
 
 struct Workspace {
@@ -208,9 +196,7 @@ struct Workspace {
 // A stream's own, which is kept. What is captured runs again on any stream, also while this one works, and has memory
 // of the graph's instead, as much as its product takes.
 Workspace workspace_on(DeviceProducts& products, int device, cudaStream_t stream, size_t bytes) {
-  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-  gpu::check(cudaStreamIsCapturing(stream, &capturing));
-  if (capturing != cudaStreamCaptureStatusNone) return {pool_workspace(device, stream, bytes), bytes};
+  if (is_capturing(stream)) return {pool_workspace(device, stream, bytes), bytes};
   std::shared_ptr<Storage>& workspace = products.workspaces[stream];
   if (!workspace) {
     const MemoryScope category(MemoryCategory::workspace);
@@ -220,58 +206,217 @@ Workspace workspace_on(DeviceProducts& products, int device, cudaStream_t stream
   return {workspace->data(), workspace->bytes()};
 }
 
-template <class T>
-void run_product(int device, const ProductKind& kind, const T* a, const T* b, T* c, const T* bias) {
+// Where a product runs.
+struct Place {
+  int device;
+  cudaStream_t stream;
+  DeviceProducts& products;
+};
+
+cublasStatus_t queue(const Place& at, const ProductKind& kind, const Prepared& p, const Candidate& candidate,
+                     const Operands& o) {
+  const Workspace workspace = workspace_on(at.products, at.device, at.stream, candidate.workspace);
+  if (p.has_epilogue) set_attribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.vector, "vector");
+  const double one64 = 1, add64 = kind.sizes.accumulate ? 1 : 0;
+  const auto one32 = static_cast<float>(one64), add32 = static_cast<float>(add64);
+  const bool is_double = kind.dtype == DType::float64;
+  const void* one = is_double ? static_cast<const void*>(&one64) : &one32;
+  const void* add = is_double ? static_cast<const void*>(&add64) : &add32;
+  return lt().matmul(at.products.handle, p.desc.get(), one, o.b, p.b.get(), o.a, p.a.get(), add, o.c, p.c.get(), o.c,
+                     p.c.get(), &candidate.algorithm, workspace.data, workspace.bytes, at.stream);
+}
+
+// Queues the product by the first algorithm that the library does not refuse now; false if there is none.
+bool queue_first(const Place& at, const ProductKind& kind, Prepared& p, const Operands& o) {
+  do {
+    while (!p.candidates.empty()) {
+      const cublasStatus_t status = queue(at, kind, p, p.candidates.front(), o);
+      if (!is_refusal(status)) {
+        check(status, "cublasLtMatmul");
+        return true;
+      }
+      p.refusal = lt().text(status);
+      p.candidates.erase(p.candidates.begin());
+    }
+  } while (find_candidates(at.products.handle, kind, o.vector, p.attempt + 1, p));
+  return false;
+}
+
+// The least time of some rounds, each of several runs where one is short; the first two rounds only warm up. Nothing if
+// the work cannot be queued.
+std::optional<double> milliseconds_of(cudaStream_t stream, const std::function<bool()>& work) {
+  constexpr int kRounds = 5, kShortRuns = 10;
+  constexpr double kShort = 1;
+  double last = 0, least = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const int runs = round >= 2 && last < kShort ? kShortRuns : 1;
+    Event start(true), end(true);
+    start.record(stream);
+    for (int i = 0; i < runs; ++i)
+      if (!work()) return std::nullopt;
+    end.record(stream);
+    end.wait();
+    last = static_cast<double>(end.milliseconds_since(start)) / runs;
+    least = round <= 2 ? last : std::min(least, last);
+  }
+  return least;
+}
+
+// Memory in C's place and the vector's while products are timed; null if there is no room.
+std::shared_ptr<Storage> scratch(const Place& at, int64_t elements, DType dtype) {
+  const MemoryScope category(MemoryCategory::workspace);
+  const size_t bytes = static_cast<size_t>(elements) * dtype_size(dtype);
+  try {
+    auto made = std::make_shared<Storage>(bytes, Device{DeviceKind::cuda, static_cast<int8_t>(at.device)});
+    gpu::check(cudaMemsetAsync(made->data(), 0, bytes, at.stream));
+    return made;
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+ChoiceKey key_of(const Place& at, const ProductKind& kind) {
+  cudaDeviceProp properties{};
+  gpu::check(cudaGetDeviceProperties(&properties, at.device));
+  return {fmt::format("{}, {}.{}, {} multiprocessors", properties.name, properties.major, properties.minor,
+                      properties.multiProcessorCount),
+          std::to_string(lt().version()), text_of(kind)};
+}
+
+constexpr const char* kSeparately = "separately";
+
+// Puts the candidate that is to be taken first. What writes sums is compared with `separately`: if that is chosen, no
+// candidates are left. What is timed writes to other memory than C, and a bias is only read.
+void choose_among(const Place& at, const ProductKind& kind, const Operands& o, const Separately* separately,
+                  Prepared& p) {
+  const std::optional<ProductChoices> choices = choices_of_environment();
+  std::vector<std::string> names;
+  if (separately) names.emplace_back(kSeparately);
+  for (const Candidate& candidate : p.candidates) names.push_back(candidate.name);
+  const size_t others = separately ? 1 : 0;
+  if (!choices || names.size() < 2) return;
+  std::shared_ptr<Storage> c, vector;
+  const ProductSizes& s = kind.sizes;
+  Operands instead = o;
+  const Milliseconds time = [&](size_t i) -> std::optional<double> {
+    if (!c) c = scratch(at, (s.batch - 1) * s.stride_c + (s.m - 1) * s.ldc + s.n, kind.dtype);
+    if (!vector) vector = scratch(at, std::max(s.m, s.n), kind.dtype);
+    if (!c || !vector) return std::nullopt;
+    instead.c = c->data();
+    if (separately) instead.vector = vector->data();
+    return milliseconds_of(at.stream, [&] {
+      if (i >= others) return queue(at, kind, p, p.candidates[i - others], instead) == CUBLAS_STATUS_SUCCESS;
+      (*separately)(c->data(), vector->data());
+      return true;
+    });
+  };
+  const size_t chosen = choose(names, key_of(at, kind), &*choices, is_capturing(at.stream) ? nullptr : &time);
+  if (chosen < others) return p.candidates.clear();
+  const auto first = p.candidates.begin(), it = first + static_cast<ptrdiff_t>(chosen - others);
+  std::rotate(first, it, it + 1);
+}
+
+Prepared& prepare(const Place& at, const ProductKind& kind, const Operands& o, const Separately* separately) {
+  std::map<ProductKind, Prepared>& all = at.products.prepared;
+  if (const auto found = all.find(kind); found != all.end()) return found->second;
+  const ProductSizes& s = kind.sizes;
+  const cudaDataType_t type = cublas_type(kind.dtype);
+  Prepared p;
+  p.desc = make_desc(kind);
+  p.a = matrix_layout(type, s.trans_a ? s.k : s.m, s.trans_a ? s.m : s.k, s.lda, s.batch, s.stride_a);
+  p.b = matrix_layout(type, s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n, s.ldb, s.batch, s.stride_b);
+  p.c = matrix_layout(type, s.m, s.n, s.ldc, s.batch, s.stride_c);
+  if (find_candidates(at.products.handle, kind, o.vector, 0, p)) choose_among(at, kind, o, separately, p);
+  return all.emplace(kind, std::move(p)).first->second;
+}
+
+// Returns whether the epilogue is done, too.
+bool run_product(int device, const ProductKind& kind, const Operands& o) {
   const DeviceScope scope(device);
   const cudaStream_t stream = current_stream(device);
   DeviceProducts& products = products_of(device);
   const std::lock_guard lock(products.mutex);
-  const Prepared& p = prepare(products, kind);
-  const Workspace workspace = workspace_on(products, device, stream, p.workspace);
-  if (kind.bias) check(lt().desc_set(p.desc.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)), "bias");
-  const Accumulate<T> one = 1, add = kind.sizes.accumulate ? 1 : 0;
-  check(lt().matmul(products.handle, p.desc.get(), &one, b, p.b.get(), a, p.a.get(), &add, c, p.c.get(), c, p.c.get(),
-                    &p.algorithm, workspace.data, workspace.bytes, stream),
-        "cublasLtMatmul");
+  const Place at{device, stream, products};
+  Prepared& p = prepare(at, kind, o, nullptr);
+  if (!queue_first(at, kind, p, o))
+    throw Error(fmt::format("cuBLASLt {} has no algorithm for the product of {}{}{}", lt().version(), text_of(kind),
+                            p.refusal.empty() ? "" : ": ", p.refusal),
+                "report it with the name of the GPU; operands whose addresses are multiples of 16 bytes may have one");
+  return p.has_epilogue;
 }
 
-// Rows of a step's slab may begin anywhere, but kernels that load 16 bytes at a time are much faster: products are told
-// apart by what their addresses allow. More than 256 bytes make no difference.
-std::array<uint32_t, 3> alignments_of(const void* a, const void* b, const void* c) {
-  const auto of = [](const void* address) {
-    return uint32_t{1} << std::min(std::countr_zero(reinterpret_cast<uintptr_t>(address)), 8);
-  };
-  return {of(a), of(b), of(c)};
-}
+// Kernels may load a vector 16 bytes at a time, whatever the library is told.
+bool is_aligned(const void* vector) { return alignment_of(vector) >= 16; }
 
-// A bias that lies across units of 16 bytes is added afterwards.
+// Returns whether the bias has been added. One that lies across units of 16 bytes is added afterwards.
 template <class T>
-bool run_half_product(int device, const ProductSizes& s, cudaDataType_t type, const T* a, const T* b, T* c,
-                      const T* bias) {
-  const bool adds = bias != nullptr && reinterpret_cast<uintptr_t>(bias) % 16 == 0;
-  run_product(device, ProductKind{s, type, false, adds, alignments_of(a, b, c)}, a, b, c, bias);
-  return adds;
+bool run_with_bias(int device, const ProductSizes& s, const T* a, const T* b, T* c, const T* bias) {
+  const bool adds = bias && is_aligned(bias);
+  ProductKind kind{s, dtype_of<T>(), std::is_same_v<T, float> && tf32_allowed(),
+                   adds ? Epilogue::add_bias : Epilogue::none};
+  kind.alignments = {alignment_of(a), alignment_of(b), alignment_of(c), adds ? alignment_of(bias) : 0};
+  return run_product(device, kind, {a, b, c, adds ? bias : nullptr}) && adds;
+}
+
+// A sum of factors that are rounded to TF32 is another one than that of the factors.
+template <class T>
+bool run_with_sums(int device, const ProductSizes& s, const T* a, const T* b, T* c, SummedOperand summed, T* sums,
+                   const std::function<void(T* c, T* sums)>& separately) {
+  if (!is_aligned(sums) || (std::is_same_v<T, float> && tf32_allowed()) || !choices_of_environment()) return false;
+  const ProductKind kind{s,
+                         dtype_of<T>(),
+                         false,
+                         summed == SummedOperand::a ? Epilogue::sums_of_a : Epilogue::sums_of_b,
+                         {alignment_of(a), alignment_of(b), alignment_of(c), alignment_of(sums)}};
+  const Operands o{a, b, c, sums};
+  const Separately apart = [&](void* to_c, void* to_sums) {
+    separately(static_cast<T*>(to_c), static_cast<T*>(to_sums));
+  };
+  const DeviceScope scope(device);
+  const cudaStream_t stream = current_stream(device);
+  DeviceProducts& products = products_of(device);
+  const std::lock_guard lock(products.mutex);
+  const Place at{device, stream, products};
+  return queue_first(at, kind, prepare(at, kind, o, &apart), o);
 }
 
 }  // namespace
 
 bool run_vendor_product(int device, const ProductSizes& s, const float* a, const float* b, float* c,
                         const float* bias) {
-  run_product(device, ProductKind{s, CUDA_R_32F, tf32_allowed(), bias != nullptr, alignments_of(a, b, c)}, a, b, c,
-              bias);
-  return bias != nullptr;
+  return run_with_bias(device, s, a, b, c, bias);
 }
-bool run_vendor_product(int device, const ProductSizes& s, const double* a, const double* b, double* c, const double*) {
-  run_product<double>(device, ProductKind{s, CUDA_R_64F, false, false, alignments_of(a, b, c)}, a, b, c, nullptr);
-  return false;
+bool run_vendor_product(int device, const ProductSizes& s, const double* a, const double* b, double* c,
+                        const double* bias) {
+  return run_with_bias(device, s, a, b, c, bias);
 }
 bool run_vendor_product(int device, const ProductSizes& s, const float16* a, const float16* b, float16* c,
                         const float16* bias) {
-  return run_half_product(device, s, CUDA_R_16F, a, b, c, bias);
+  return run_with_bias(device, s, a, b, c, bias);
 }
 bool run_vendor_product(int device, const ProductSizes& s, const bfloat16* a, const bfloat16* b, bfloat16* c,
                         const bfloat16* bias) {
-  return run_half_product(device, s, CUDA_R_16BF, a, b, c, bias);
+  return run_with_bias(device, s, a, b, c, bias);
+}
+
+bool run_vendor_product_with_sums(int device, const ProductSizes& s, const float* a, const float* b, float* c,
+                                  SummedOperand summed, float* sums, const std::function<void(float*, float*)>& apart) {
+  return run_with_sums(device, s, a, b, c, summed, sums, apart);
+}
+bool run_vendor_product_with_sums(int device, const ProductSizes& s, const double* a, const double* b, double* c,
+                                  SummedOperand summed, double* sums,
+                                  const std::function<void(double*, double*)>& apart) {
+  return run_with_sums(device, s, a, b, c, summed, sums, apart);
+}
+bool run_vendor_product_with_sums(int device, const ProductSizes& s, const float16* a, const float16* b, float16* c,
+                                  SummedOperand summed, float16* sums,
+                                  const std::function<void(float16*, float16*)>& apart) {
+  return run_with_sums(device, s, a, b, c, summed, sums, apart);
+}
+bool run_vendor_product_with_sums(int device, const ProductSizes& s, const bfloat16* a, const bfloat16* b, bfloat16* c,
+                                  SummedOperand summed, bfloat16* sums,
+                                  const std::function<void(bfloat16*, bfloat16*)>& apart) {
+  return run_with_sums(device, s, a, b, c, summed, sums, apart);
 }
 
 }  // namespace stepnet::gpu

@@ -30,7 +30,7 @@ bool run_vendor_product(int device, const ProductSizes& s, const float* a, const
                         const float* bias) {
   return run(device, s, a, b, c, bias);
 }
-// As the real one: no bias for double.
+// As where the real one has no algorithm that adds a bias.
 bool run_vendor_product(int device, const ProductSizes& s, const double* a, const double* b, double* c, const double*) {
   run<double>(device, s, a, b, c, nullptr);
   return false;
@@ -42,6 +42,24 @@ bool run_vendor_product(int device, const ProductSizes& s, const float16* a, con
 bool run_vendor_product(int device, const ProductSizes& s, const bfloat16* a, const bfloat16* b, bfloat16* c,
                         const bfloat16* bias) {
   return run(device, s, a, b, c, bias);
+}
+
+// As the real one without a file of choices.
+bool run_vendor_product_with_sums(int, const ProductSizes&, const float*, const float*, float*, SummedOperand, float*,
+                                  const std::function<void(float*, float*)>&) {
+  return false;
+}
+bool run_vendor_product_with_sums(int, const ProductSizes&, const double*, const double*, double*, SummedOperand,
+                                  double*, const std::function<void(double*, double*)>&) {
+  return false;
+}
+bool run_vendor_product_with_sums(int, const ProductSizes&, const float16*, const float16*, float16*, SummedOperand,
+                                  float16*, const std::function<void(float16*, float16*)>&) {
+  return false;
+}
+bool run_vendor_product_with_sums(int, const ProductSizes&, const bfloat16*, const bfloat16*, bfloat16*, SummedOperand,
+                                  bfloat16*, const std::function<void(bfloat16*, bfloat16*)>&) {
+  return false;
 }
 
 }  // namespace stepnet::gpu
