@@ -1,5 +1,6 @@
 // Products by gpu/vendor/cublas.cc on the stand-in for cuBLASLt, which insists on its rules: how algorithms are asked
 // for and chosen, and that all of them have the same results.
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <random>
@@ -58,9 +59,10 @@ struct Product {
   Tensor a, b, bias, before, expected;
   Tensor there_a, there_b, there_c, there_bias;
   int device;
-  int64_t shift;  // elements by which all addresses are off
+  int64_t shift, shift_b;  // elements by which all addresses are off, and B's
 
-  Product(gpu::ProductSizes s, bool has_bias, int on = 0, int64_t off = 0) : sizes(s), device(on), shift(off) {
+  Product(gpu::ProductSizes s, bool has_bias, int on = 0, int64_t off = 0)
+      : sizes(s), device(on), shift(off), shift_b(off / 2) {
     a = normal_in<T>({s.m * s.k + off}, 1);
     b = normal_in<T>({s.k * s.n + off}, 2);
     before = normal_in<T>({s.m * s.n + off}, 3);
@@ -78,7 +80,7 @@ struct Product {
 
   // Whether the bias has been added, too.
   bool run() {
-    return gpu::run_vendor_product(device, gpu::with_strides(sizes), at(there_a, shift), at(there_b, shift), c(),
+    return gpu::run_vendor_product(device, gpu::with_strides(sizes), at(there_a, shift), at(there_b, shift_b), c(),
                                    there_bias.defined() ? at(there_bias, shift) : nullptr);
   }
   Tensor result() const { return in_type(DType::float64, copied_to(there_c, {})); }
@@ -95,7 +97,7 @@ struct Product {
         double sum = (sizes.accumulate ? was.data<double>()[to] : 0) + more.data<double>()[shift + j];
         for (int64_t p = 0; p < sizes.k; ++p)
           sum += x.data<double>()[shift + (sizes.trans_a ? p * sizes.m + i : i * sizes.k + p)] *
-                 y.data<double>()[shift + (sizes.trans_b ? j * sizes.k + p : p * sizes.n + j)];
+                 y.data<double>()[shift_b + (sizes.trans_b ? j * sizes.k + p : p * sizes.n + j)];
         expected.data<double>()[to] = sum;
       }
   }
@@ -117,7 +119,7 @@ TEST_F(LtProducts, AreAskedForWhenTheirAddressesAreKnown) {
   EXPECT_TRUE(shifted.run());
   shifted.expect_right();
   ASSERT_EQ(lt().questions.size(), 2U);
-  for (const uint32_t alignment : lt().questions[1].alignments) EXPECT_EQ(alignment, 32U);
+  EXPECT_EQ(std::to_array(lt().questions[1].alignments), (std::array<uint32_t, 5>{16, 32, 32, 32, 32}));
 }
 
 TEST_F(LtProducts, ABiasAcrossUnitsOf16BytesIsNotTheLibrarys) {
