@@ -7,13 +7,14 @@
 // the matrices of each `stride` elements behind those of the one before; a stride of 0 uses one matrix for all, of A
 // and B. float32 products are of float32 unless TF32 is allowed, whose mantissas have 10 bits. Those of halves are
 // added up in float32; what is accumulated and the bias may each be rounded on top, as cuBLASLt does by some
-// algorithms. Of cuBLASLt's epilogues the bias is used, and with a file of choices (gpu/vendor/product_choices.h) BGRADA
-// and BGRADB, which write the gradient of an FC's bias: they cannot add to it, as a sequence's blocks do, there is an
-// algorithm with them only for some sizes and types, and whether it is faster than a sum of its own is to be measured.
-// GELU_BIAS has the approximation by tanh, which is not Gelu. RELU_BIAS, and DRELU with it, would save a pass over an
-// FC's output, but is right only where a Relu alone reads it: an operator of its own with a derivative of its own, or a
-// kernel that looks at the operator behind it; in a step net, where most of such passes are, elementwise chains are one
-// kernel already. Errors: what cuBLASLt refuses is an Error with its words. Threads: may be called from several threads.
+// algorithms. Of cuBLASLt's epilogues the bias is used, and with a file of choices (gpu/vendor/product_choices.h)
+// BGRADA and BGRADB, which write the gradient of an FC's bias: they cannot add to it, as a sequence's blocks do, there
+// is an algorithm with them only for some sizes and types, and whether it is faster than a sum of its own is to be
+// measured. GELU_BIAS has the approximation by tanh, which is not Gelu. RELU_BIAS, and DRELU with it, would save a pass
+// over an FC's output, but is right only where a Relu alone reads it: an operator of its own with a derivative of its
+// own, or a kernel that looks at the operator behind it; in a step net, where most of such passes are, elementwise
+// chains are one kernel already. Errors: what cuBLASLt refuses is an Error with its words. Threads: may be called from
+// several threads.
 #pragma once
 
 #include <cstdint>
