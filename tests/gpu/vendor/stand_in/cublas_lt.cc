@@ -350,7 +350,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                                ? "C is not D"
                                : broken_rule(*desc, *layout_d, algorithm, o, workspace, workspace_bytes);
   if (!rule.empty()) return breaks(rule);
-  lt_stand_in().runs.push_back({algorithm.id, desc->epilogue, d, is_captured(stream)});
+  lt_stand_in().runs.push_back(
+      {algorithm.id, desc->epilogue, d, has_vector(*desc) ? desc->vector : nullptr, is_captured(stream)});
   switch (layout_d->type) {
     case CUDA_R_16F:
       enqueue<float16>(*desc, *layout_a, *layout_b, *layout_d, o, algorithm, workspace, stream);

@@ -42,7 +42,7 @@ struct LtStandIn {
   struct Run {
     int32_t id = 0;
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    const void* to = nullptr;
+    const void *to = nullptr, *vector = nullptr;
     bool captured = false;
   };
   std::vector<Run> runs;            // calls that went well
