@@ -35,9 +35,9 @@ Expected by_hand(const Tensor& x) {
 
 TEST_F(GpuLoops, ReduceAlongAnAxisOfAnySize) {
   for (const int64_t outer : {0, 1, 3, 19})
-    for (const int64_t count : {0, 1, 2, 32, 33, 65, 256, 257, 600, 1000, 3000})
+    for (const int64_t count : {0, 1, 2, 32, 33, 65, 257, 600, 3000})
       for (const int64_t inner : {0, 1, 2, 31, 32, 33, 100}) {
-        if (outer * count * inner > 1'000'000) continue;
+        if (outer * count * inner > 100'000) continue;
         const Tensor x = normal<double>({outer, count, inner});
         const Expected expected = by_hand(x);
         Tensor sums = Tensor::empty(DType::float64, {outer, inner}, kGpu), largest = on_gpu(expected.sums);
@@ -66,7 +66,10 @@ TEST_F(GpuLoops, ReachEveryElement) {
     Tensor y = Tensor::empty(DType::int64, {count}, kGpu);
     count_on_gpu(call_, y);
     const Tensor back = copied_to(y, {});
-    for (int64_t i = 0; i < count; ++i) ASSERT_EQ(back.data<int64_t>()[i], i);
+    const auto values = back.span<int64_t>();
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < count; ++i) wrong += values[static_cast<size_t>(i)] != i ? 1 : 0;
+    EXPECT_EQ(wrong, 0) << count;
   }
 }
 
@@ -87,9 +90,14 @@ TEST_F(GpuLoops, MapsAtAnyAddressAndOfAnySize) {
       Tensor target = part(y, to, size);
       double_on_gpu(call_, part(there, from, size), target);
       const Tensor back = copied_to(y, {});
-      for (int64_t i = 0; i < kAll; ++i)
-        ASSERT_EQ(back.data<float>()[i], i >= to && i < to + size ? 2 * x.data<float>()[i - to + from] : 0.0F)
-            << size << " from " << from << " to " << to << " at " << i;
+      const auto given = x.span<float>(), found = back.span<float>();
+      int64_t wrong = 0;
+      for (int64_t i = 0; i < kAll; ++i) {
+        const bool inside = i >= to && i < to + size;
+        const float right = inside ? 2 * given[static_cast<size_t>(i - to + from)] : 0.0F;
+        wrong += found[static_cast<size_t>(i)] != right ? 1 : 0;
+      }
+      EXPECT_EQ(wrong, 0) << size << " from " << from << " to " << to;
     }
 }
 
