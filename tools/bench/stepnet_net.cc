@@ -7,6 +7,7 @@
 #include <functional>
 #include <iterator>
 
+#include "core/estimate/estimate.h"
 #include "core/gradcheck/examples.h"
 #include "core/operator/nets_inside.h"
 #include "recurrent/form/short_form.h"
@@ -87,6 +88,8 @@ NetDef whole_net(const NetFile& file, const Size& size, Mode mode) {
 
 }  // namespace
 
+DType dtype_of_name(const std::string& name) { return name == "float32" ? DType::float32 : dtype_from_name(name); }
+
 NetDef load_net(const std::string& path, int64_t hidden) {
   const std::string whole = source_path(path);
   std::ifstream in(whole, std::ios::binary);
@@ -122,6 +125,20 @@ StepnetNet::StepnetNet(const NetFile& file, const CellData& data, Mode mode, Dev
 void StepnetNet::run() {
   RunContext context;
   net_->run(context);
+}
+
+NetWork StepnetNet::work() const {
+  DryScope scope(device_.kind);
+  NetSession session;
+  const NetDef& def = net_->def();
+  for (const std::string& name : def.external_input()) {
+    const Tensor& fed = workspace_.fetch(name);
+    session.blobs.tensor(name) = Tensor::empty(fed.dtype(), fed.shape(), fed.device());
+  }
+  session.net = std::make_unique<Net>(def, session.blobs);
+  session.differentiated.first_gradient_op = session.first_update = def.op_size();
+  const Estimate estimate = estimate_session(session, scope);
+  return {estimate.flops, estimate.bytes_moved};
 }
 
 Values StepnetNet::results() const {

@@ -1,7 +1,8 @@
 """Times the cells of tools/examples/cells beside PyTorch, in turns: what a user of PyTorch writes, a loop over time in
 Python with the products of the sequence taken out of it, as it is, with a compiled step, and compiled as a whole; and
 where a step moves its state by factors and terms that do not depend on it, PyTorch's associative scan, compiled. Both
-on the CPU, or both on a GPU (--device cuda).
+on the CPU, or both on a GPU (--device cuda), where cells with heads are FlashRNN's, too, by CUDA and by Triton, if it is
+installed.
 
 Both compute the same from the same values, which is checked first. A training step is forward, backward from ones to
 the parameters, and plain gradient descent.
@@ -21,7 +22,8 @@ from torch._higher_order_ops.associative_scan import associative_scan
 
 ROOT = Path(__file__).resolve().parents[3]
 TOLERANCE = 1e-3
-PEERS = ("eager", "compiled step", "compiled loop", "scan")
+PEERS = ("eager", "compiled step", "compiled loop", "scan", "flashrnn", "triton")
+FLASH = {"cuda": {"flashrnn": "cuda_fused", "triton": "triton_fused"}, "cpu": {"flashrnn": "vanilla"}}
 
 
 class Cell:
@@ -411,15 +413,35 @@ class GruResets(Cell):
         return h, (h,)
 
 
+def with_heads(text, heads):
+    """A net with as many parts of W_x x, where its file has two."""
+    names = [f'"x_{i + 1}"' for i in range(heads)]
+    for kind in ("output", "input"):
+        text = text.replace(f'{kind}: "x_1" {kind}: "x_2"', " ".join(f"{kind}: {name}" for name in names))
+    return text
+
+
+def flash_rnn(backend, function, rows, recurrent, gates, recurrent_gates, biases, states):
+    """FlashRNN's states of rows [T, B, N, gates H] and a matrix [N, H, gates H]: it has gates in another order, which
+    these say by their numbers here."""
+    from flashrnn import flashrnn
+
+    count = len(gates)
+    rows, recurrent = rows.unflatten(3, (count, -1)), recurrent.unflatten(2, (count, -1))
+    w_x, r = rows[:, :, :, gates].permute(1, 0, 3, 2, 4), recurrent[:, :, recurrent_gates].permute(2, 0, 3, 1)
+    batch, _, _, heads, width = w_x.shape
+    made, _ = flashrnn(w_x.contiguous(), r.contiguous(), w_x.new_zeros(biases, heads, width),
+                       states=w_x.new_zeros(states, batch, 1, heads, width), function=function, backend=backend,
+                       dtype=str(w_x.dtype).removeprefix("torch."))
+    return made[0].transpose(0, 1)
+
+
 class SLstmHeads(SLstm):
     """`size`'s H is that of a head."""
     heads = 12
 
     def text(self, text):
-        names = [f'"x_{i + 1}"' for i in range(self.heads)]
-        for kind in ("output", "input"):
-            text = text.replace(f'{kind}: "x_1" {kind}: "x_2"', " ".join(f"{kind}: {name}" for name in names))
-        return text
+        return with_heads(text, self.heads)
 
     def sizes(self, t, b, h):
         n = self.heads
@@ -437,6 +459,42 @@ class SLstmHeads(SLstm):
 
     def product(self, h, w_h):
         return torch.matmul(h.transpose(0, 1), w_h).transpose(0, 1)
+
+    def flash(self, p, backend):
+        (rows,), (w_h,) = self.prepare(p)
+        return flash_rnn(backend, "slstm", rows, w_h, [0, 1, 3, 2], [0, 1, 3, 2], 4, 4)
+
+
+class GruBlocks(Cell):
+    """`size`'s H is that of a block."""
+    blocks = 8
+
+    def text(self, text):
+        return with_heads(text, self.blocks)
+
+    def sizes(self, t, b, h):
+        n = self.blocks
+        return {"x": (t, b, n * h), "h0": (1, b, n, h), "W_x": (3 * n * h, n * h), "b_x": (3 * n * h,),
+                "W_h": (n, h, 3 * h)}
+
+    def values(self, size):
+        made = super().values(size)
+        made["W_h"] = (torch.randn(made["W_h"].shape) / math.sqrt(size[2])).numpy()
+        return made
+
+    def prepare(self, p):
+        return (F.linear(p["x"], p["W_x"], p["b_x"]).unflatten(2, (self.blocks, -1)),), (p["W_h"],)
+
+    def step(self, x, w_h, h):
+        x_r, x_z, x_n = x.chunk(3, -1)
+        h_r, h_z, h_n = torch.matmul(h.transpose(0, 1), w_h).transpose(0, 1).chunk(3, -1)
+        n = torch.tanh(x_n + torch.sigmoid(x_r + h_r) * h_n)
+        h = n + torch.sigmoid(x_z + h_z) * (h - n)
+        return h, (h,)
+
+    def flash(self, p, backend):
+        (rows,), (w_h,) = self.prepare(p)
+        return flash_rnn(backend, "gru", rows, w_h, [0, 1, 2], [2, 0, 1], 4, 1)
 
 
 class Rssm(Cell):
@@ -489,6 +547,7 @@ CELLS = {
     "gated_delta_rule": GatedDeltaRule(),
     "gru_resets": GruResets(),
     "s_lstm_heads": SLstmHeads(),
+    "gru_blocks": GruBlocks(),
     "rssm": Rssm(),
 }
 
@@ -515,16 +574,28 @@ def run_scan(cell, p):
     return cell.finish(cell.read(states, *sequences, *weights), p)
 
 
+def path_of(name):
+    folders = "tools/examples/cells", "tools/bench/nets"
+    return next(path for folder in folders if (path := ROOT / folder / f"{name}.pbtxt").exists())
+
+
+def share_of_limits(flops, moved, ms, limits):
+    """What the arithmetic or the bytes take by themselves at the device's limits, the larger of them, by what it took."""
+    if not limits:
+        return math.nan
+    return max(flops / limits[0] / 1e6, moved / limits[1] / 1e6) / ms
+
+
 class Stepnet:
     def __init__(self, program, name, cell, values, arguments, folder):
         self.program, self.cell, self.values, self.arguments, self.folder = program, cell, values, arguments, folder
         net = folder / "training.pbtxt"
-        text = (ROOT / "tools/examples/cells" / f"{name}.pbtxt").read_text(encoding="utf-8")
+        text = path_of(name).read_text(encoding="utf-8")
         net.write_text(cell.text(text), encoding="utf-8")
         # What only runs forward keeps nothing for a backward pass, as PyTorch does not under no_grad.
         forward = subprocess.run([program, "expand", "--forward-only", net], check=True, capture_output=True, text=True)
         (folder / "forward.pbtxt").write_text(forward.stdout, encoding="utf-8")
-        self.flops = {}
+        self.flops, self.moved = {}, {}
         self.nets = {"forward": folder / "forward.pbtxt", "training": net}
 
     def results(self):
@@ -548,7 +619,7 @@ class Stepnet:
                                str(self.arguments.threads), "--device", self.arguments.device, "--json"], check=True,
                               capture_output=True, text=True)
         times = json.loads(told.stdout)
-        self.flops[mode] = times["flops"]
+        self.flops[mode], self.moved[mode] = times["flops"], times["bytes_moved"]
         return times["min_ms"]
 
 
@@ -590,27 +661,49 @@ class PyTorch:
         return before.elapsed_time(after)
 
 
+def difference(made, net):
+    wanted = net.forward().cpu().numpy()
+    return np.abs(made.reshape(wanted.shape) - wanted).max() / max(1, np.abs(wanted).max())
+
+
+def flash_peers(name, cell, arguments, made, peer_of):
+    """FlashRNN's, as far as they are installed, take the cell's sizes and give its values; a line says what is not."""
+    found = {}
+    for peer, backend in FLASH[arguments.device].items():
+        try:
+            net = peer_of(lambda p, backend=backend: cell.flash(p, backend))
+            error = difference(made, net)
+            if not error < TOLERANCE:
+                raise ValueError(f"differs by {error}")
+            net.training()
+            found[peer] = net
+        except Exception as error:  # its compiler may throw anything
+            words = str(error).strip().splitlines() or [""]
+            print(f"{name}: FlashRNN's {backend} left out, {type(error).__name__}: {words[0][:200]}", flush=True)
+    return found
+
+
 def measure(name, cell, arguments, folder):
     size = arguments.size
     values = cell.values(size)
     stepnet = Stepnet(arguments.stepnet, name, cell, values, arguments, folder)
-    def peer(run, whole=False):
+    def peer_of(run, whole=False):
         return PyTorch(cell, values, run, arguments.device, whole)
 
-    peers = {"eager": peer(lambda p: run_loop(cell, cell.step, p))}
+    peers = {"eager": peer_of(lambda p: run_loop(cell, cell.step, p))}
     if not arguments.eager:
         step = torch.compile(cell.step)
-        peers["compiled step"] = peer(lambda p: run_loop(cell, step, p))
+        peers["compiled step"] = peer_of(lambda p: run_loop(cell, step, p))
         if size[0] <= arguments.longest_loop:
-            peers["compiled loop"] = peer(lambda p: run_loop(cell, cell.step, p), whole=True)
+            peers["compiled loop"] = peer_of(lambda p: run_loop(cell, cell.step, p), whole=True)
         if hasattr(cell, "scan"):
-            peers["scan"] = peer(lambda p: run_scan(cell, p), whole=True)
+            peers["scan"] = peer_of(lambda p: run_scan(cell, p), whole=True)
     made = stepnet.results()
     for peer, net in peers.items():
-        wanted = net.forward().cpu().numpy()
-        error = np.abs(made.reshape(wanted.shape) - wanted).max() / max(1, np.abs(wanted).max())
-        if not error < TOLERANCE:
+        if not (error := difference(made, net)) < TOLERANCE:
             raise SystemExit(f"{name}, {peer}: differs by {error}")
+    if hasattr(cell, "flash") and not arguments.eager:
+        peers |= flash_peers(name, cell, arguments, made, peer_of)
     for mode in ("forward", "training"):
         times = {"stepnet": math.inf} | dict.fromkeys(peers, math.inf)
         for _ in range(arguments.rounds):
@@ -619,10 +712,12 @@ def measure(name, cell, arguments, folder):
                 times[peer] = min(times[peer], net.best_ms(mode))
         best = min(times[peer] for peer in peers)
         rate = stepnet.flops[mode] / times["stepnet"] / 1e6
+        share = share_of_limits(stepnet.flops[mode], stepnet.moved[mode], times["stepnet"], arguments.limits)
         row = {"cell": name, "size": size, "threads": arguments.threads, "device": arguments.device, "mode": mode,
-               "ms": times, "gflop_per_second": rate}
+               "ms": times, "gflop_per_second": rate, "share_of_limits": share}
         others = "".join(f"{times.get(p, math.nan):14.2f}" for p in PEERS)
-        print(f"{name:18}{mode:10}{times['stepnet']:9.2f}{others}{best / times['stepnet']:8.1f}{rate:9.0f}", flush=True)
+        print(f"{name:18}{mode:10}{times['stepnet']:9.2f}{others}{best / times['stepnet']:8.1f}{rate:9.0f}"
+              f"{100 * share:9.2g}%", flush=True)
         if arguments.json:
             with open(arguments.json, "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
@@ -637,6 +732,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--eager", action="store_true", help="compile nothing, which takes minutes")
     parser.add_argument("--longest-loop", type=int, default=128, help="timesteps of a loop that is compiled as a whole")
+    parser.add_argument("--limits", type=lambda s: tuple(map(float, s.split(","))),
+                        help="GFLOP/s of products and GB/s of memory that the device reaches, for the last column")
     parser.add_argument("--json", help="also write the rows to this file")
     parser.add_argument("cells", nargs="*")
     arguments = parser.parse_args()
@@ -649,8 +746,8 @@ def main():
     torch.manual_seed(1)
     torch._dynamo.config.cache_size_limit = 64
     print(f"T,B,H {','.join(map(str, arguments.size))}, {arguments.threads} threads, PyTorch {torch.__version__}; "
-          "minima in ms, the best of PyTorch's times by Stepnet's, and Stepnet's GFLOP/s")
-    print(f"{'cell':18}{'mode':10}{'stepnet':>9}" + "".join(f"{p:>14}" for p in PEERS) + f"{'ratio':>8}{'GFLOP/s':>9}")
+          "minima in ms, the best of the others' times by Stepnet's, Stepnet's GFLOP/s, and their share of the limits")
+    print(f"{'cell':18}{'mode':10}{'stepnet':>9}" + "".join(f"{p:>14}" for p in PEERS) + f"{'ratio':>8}{'GFLOP/s':>9}{'of limit':>10}")
     for name in arguments.cells or CELLS:
         with tempfile.TemporaryDirectory() as folder:
             measure(name, CELLS[name], arguments, Path(folder))

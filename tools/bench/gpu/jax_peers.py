@@ -24,8 +24,17 @@ def twin(gates_x, parameters, states):
     return h + jax.nn.sigmoid(c @ w_c.T + b_c) * (jnp.tanh(c) - h), c
 
 
+def gru(gates_x, parameters, states):
+    w_h, b_h = parameters
+    h, _ = states  # the second one goes along untouched
+    x_r, x_z, x_n = jnp.split(gates_x, 3, axis=1)
+    h_r, h_z, h_n = jnp.split(h @ w_h.T + b_h, 3, axis=1)
+    n = jnp.tanh(x_n + jax.nn.sigmoid(x_r + h_r) * h_n)
+    return n + jax.nn.sigmoid(x_z + h_z) * (h - n), _
+
+
 # The step, the gates of W_x and W_h, and whether there is a W_c.
-CELLS = {"lstm": (lstm, 4, False), "twin": (twin, 5, True)}
+CELLS = {"lstm": (lstm, 4, False), "gru": (gru, 3, False), "twin": (twin, 5, True)}
 
 
 def random_layers(cell, size, kind):

@@ -14,6 +14,7 @@
 #include "tools/bench/cell_case.h"
 #include "tools/bench/command.h"
 #include "tools/bench/gpu/gpu_times.h"
+#include "tools/bench/gpu/limits.h"
 #include "tools/bench/gpu/machine.h"
 #include "tools/bench/gpu/table.h"
 #include "tools/bench/stepnet_net.h"
@@ -29,7 +30,7 @@ struct Options {
   std::vector<std::string> cells = {"lstm", "gru", "twin"}, types = {"float32", "bfloat16"};
   int rounds = 20;
   double seconds = 3;
-  bool quick = false, check = false, list = false, tf32 = false, verify = false;
+  bool quick = false, check = false, list = false, limits = false, tf32 = false, verify = false;
 
   std::vector<Size> sizes() const {
     if (check) return {kSmallSize};
@@ -58,8 +59,6 @@ struct Options {
   }
 };
 
-DType type_of(const std::string& name) { return name == "float32" ? DType::float32 : dtype_from_name(name); }
-
 Values results_on(const NetFile& file, const CellData& data, Mode mode, Device device, DType type = DType::float32) {
   StepnetNet net(file, data, mode, device, type);
   net.run();
@@ -72,7 +71,8 @@ void check_small(const Options& options, const Cell& cell, const std::string& ty
   const ExactValues exact = exact_results(data);
   for (const NetFile& file : cell.nets)
     for (const Mode mode : options.modes())
-      check_agreement(results_on(file, data, mode, kGpu, type_of(type)), exact, mode, options.tolerance(type_of(type)),
+      check_agreement(results_on(file, data, mode, kGpu, dtype_of_name(type)), exact, mode,
+                      options.tolerance(dtype_of_name(type)),
                       fmt::format("{} at {}, {}, {}", file.name, kSmallSize.str(), mode_name(mode), type));
 }
 
@@ -82,7 +82,7 @@ void verify(const Options& options, const NetFile& file, const CellData& data, M
   ExactValues expected;
   for (const auto& [name, elements] : results_on(file, data, mode, Device{}))
     expected[name].assign(elements.begin(), elements.end());
-  check_agreement(values, expected, mode, options.tolerance(type_of(type)),
+  check_agreement(values, expected, mode, options.tolerance(dtype_of_name(type)),
                   fmt::format("{} at {}, {}, {}, beside the CPU", file.name, data.size.str(), mode_name(mode), type));
 }
 
@@ -92,20 +92,21 @@ void measure(const Options& options, const Cell& cell, const Size& size, const s
   for (const NetFile& file : cell.nets) {
     if (!options.wants(file.name, size)) continue;
     for (const Mode mode : options.modes()) {
-      StepnetNet net(file, data, mode, kGpu, type_of(type));
+      StepnetNet net(file, data, mode, kGpu, dtype_of_name(type));
       const GpuTimes times = time_on_gpu(net, options.rounds, options.seconds);
       if (options.verify) verify(options, file, data, mode, type, net.results());
-      table.add({cell.name, file.name, size, mode, type, times});
+      table.add({cell.name, file.name, size, mode, type, times, net.work()});
     }
   }
 }
 
 void run(const Options& options) {
   gpu::allow_tf32(options.tf32);
-  const GpuTable table(options.peer_times);
+  const GpuTable table(options.peer_times, measure_limits(options.types, options.check));
   fmt::print("{}; float32 {}; halves with sums in float32.\n", machine_line(),
              options.tf32 ? "with products in TF32" : "without TF32");
-  fmt::print("Medians of up to {} samples, by CUDA events; wall is by the host's clock.\n\n", options.rounds);
+  fmt::print("Medians of up to {} samples, by CUDA events; wall is by the host's clock.\n", options.rounds);
+  table.print_limits();
   for (const std::string& name : options.cells) {
     const Cell& c = cell(name);
     for (const std::string& type : options.types) check_small(options, c, type);
@@ -138,6 +139,8 @@ void add_options(CLI::App& app, Options& options) {
   app.add_flag("--tf32", options.tf32, "products of float32 in TF32");
   app.add_flag("--verify", options.verify, "compare all results with the CPU's, which takes its time");
   app.add_flag("--list", options.list, "print cells and sizes, and measure nothing");
+  app.add_flag("--limits", options.limits,
+               "print the GFLOP/s of products of float32 and the GB/s of a copy, and measure nothing else");
   app.add_flag("--check", options.check, "the smallest case alone; done where there is no device, too");
 }
 
@@ -153,6 +156,12 @@ int run_command(int argc, char** argv) {
     if (gpu::device_count() == 0) {
       fmt::print("there is no CUDA device here: nothing was measured\n");
       return options.check ? 0 : kMistake;
+    }
+    if (options.limits) {
+      gpu::allow_tf32(options.tf32);
+      const DeviceLimits limits = measure_limits({"float32"}, options.check);
+      fmt::print("{:.0f},{:.0f}\n", limits.flops_per_second.at("float32") / 1e9, limits.bytes_per_second / 1e9);
+      return 0;
     }
     if (options.check) options.rounds = std::min(options.rounds, 3);
     run(options);

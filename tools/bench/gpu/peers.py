@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Times what the cells of stepnet_gpu_bench have as peers on a GPU: PyTorch's nn.LSTM (cuDNN), a loop over time in
-Python, torch.compile of the loop and of its step alone, and JAX's scan. What is not installed is left out, with a note.
+Python, torch.compile of the loop and of its step alone, FlashRNN by CUDA and by Triton, and JAX's scan. What is not
+installed is left out, with a note.
 
 Reads lines 'cell TAB T,B,I,H,layers' from standard input, as stepnet_gpu_bench --list writes them, and writes lines
 'peer TAB cell TAB size TAB mode TAB type TAB milliseconds', and notes that begin with '#'. PyTorch's times are medians by CUDA

@@ -1,4 +1,5 @@
 """PyTorch on a GPU: the cells of tools/bench/peers/pytorch.py. Used by peers.py."""
+import importlib.util
 import time
 
 import torch
@@ -23,6 +24,28 @@ class Lstm(pytorch.CellLoop):
 
 
 LOOPS["lstm"] = Lstm
+
+
+class FlashRnn(Lstm):
+    """FlashRNN's LSTM of one head, whose gates are i, f, g and o, behind the inputs' product. `backend`: of its package."""
+
+    def __init__(self, size, backend):
+        super().__init__(size)
+        self.backend = backend
+
+    def __call__(self, x):
+        from flashrnn import flashrnn
+
+        for (w_x, b_x, w_h, b_h), states in zip(self.layers, self.states):
+            def by_gate(t):
+                return t.unflatten(0, (4, -1))[[0, 1, 3, 2]]
+
+            rows = torch.nn.functional.linear(x, by_gate(w_x).flatten(0, 1), by_gate(b_x).flatten())
+            made, _ = flashrnn(rows.unflatten(2, (4, 1, -1)).transpose(0, 1).contiguous(), by_gate(w_h)[:, None],
+                               by_gate(b_h)[:, None], states=torch.stack(states)[:, :, None, None], function="lstm",
+                               backend=self.backend, dtype=str(x.dtype).removeprefix("torch."))
+            x = made[0, :, :, 0].transpose(0, 1)
+        return x
 
 
 def milliseconds(run, runs, device):
@@ -79,6 +102,10 @@ def peers_of(cell, size, arguments):
         return
     loop = lambda: LOOPS[cell](size)
     yield "PyTorch loop", lambda: (m := loop(), m)
+    if cell == "lstm" and importlib.util.find_spec("flashrnn"):
+        backends = {"fused": "cuda_fused", "Triton": "triton_fused"} if arguments.device != "cpu" else {"plain": "vanilla"}
+        for name, backend in backends.items():
+            yield f"FlashRNN {name}", lambda backend=backend: (m := FlashRnn(size, backend), m)
     if not hasattr(torch, "compile"):
         return
     yield "PyTorch compiled step", lambda: (m := loop(), with_compiled_step(m))
@@ -102,6 +129,8 @@ def time_all(wanted, arguments, time_peer, note):
     torch.backends.cudnn.allow_tf32 = arguments.tf32
     note(f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}, "
          f"{torch.cuda.get_device_name() if device != 'cpu' else 'on the CPU'}")
+    if not importlib.util.find_spec("flashrnn"):
+        note("FlashRNN: left out, as this Python has no flashrnn")
     if not hasattr(torch, "compile"):
         note("PyTorch compiled: left out, as this PyTorch has no torch.compile")
     longer = sorted({f"{size.steps} x {size.layers}" for _, size in wanted

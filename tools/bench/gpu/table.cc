@@ -1,7 +1,7 @@
 // Reading peers' times, and the formats of rows.
 #include "tools/bench/gpu/table.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <fstream>
@@ -18,7 +18,7 @@ const char* const kFlashRnn = "FlashRNN fused, as published, without the inputs'
 
 }  // namespace
 
-GpuTable::GpuTable(const std::string& peer_times_path) {
+GpuTable::GpuTable(const std::string& peer_times_path, DeviceLimits limits) : limits_(std::move(limits)) {
   peers_ = {{kFlashRnn, "lstm", "1024,16,768,768,1", "forward", "bfloat16", 4.87},
             {kFlashRnn, "lstm", "1024,16,768,768,1", "training", "bfloat16", 13.61}};
   if (peer_times_path.empty()) return;
@@ -49,16 +49,30 @@ std::string GpuTable::peers_of(const GpuRow& row) const {
   return text.empty() ? "-" : text;
 }
 
+void GpuTable::print_limits() const {
+  std::vector<std::string> rates;
+  for (const auto& [type, rate] : limits_.flops_per_second)
+    rates.push_back(fmt::format("{:.3g} TFLOP/s in {}", rate / 1e12, type));
+  fmt::print(
+      "Limits, by a copy and by large products here: {:.3g} TB/s, {}. \"Of limit\" is what the "
+      "arithmetic or the bytes of a row, as `stepnet estimate` counts them, take at these, the longer of both, by the "
+      "median.\n\n",
+      limits_.bytes_per_second / 1e12, fmt::join(rates, ", "));
+}
+
 void GpuTable::add(const GpuRow& row) const {
   if (!has_head_)
     fmt::print(
-        "| net | T,B,I,H,layers | mode | type | ms | least | wall | us per timestep | peers: ms (Stepnet's ms / "
-        "peer's) |\n"
-        "|---|---|---|---|---|---|---|---|---|\n");
+        "| net | T,B,I,H,layers | mode | type | ms | least | wall | us per timestep | GFLOP | MB | of limit | peers: "
+        "ms "
+        "(Stepnet's ms / peer's) |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   has_head_ = true;
-  fmt::print("| {} | {} | {} | {} | {:.3f} | {:.3f} | {:.3f} | {:.2f} | {} |\n", row.net, row.size.str(),
-             mode_name(row.mode), row.type, row.times.median, row.times.least, row.times.wall,
-             1000 * row.times.median / static_cast<double>(row.size.steps), peers_of(row));
+  const DeviceLimits::Bound bound = limits_.bound(row.work, row.type);
+  fmt::print("| {} | {} | {} | {} | {:.3f} | {:.3f} | {:.3f} | {:.2f} | {:.3g} | {:.3g} | {:.2g}% {} | {} |\n", row.net,
+             row.size.str(), mode_name(row.mode), row.type, row.times.median, row.times.least, row.times.wall,
+             1000 * row.times.median / static_cast<double>(row.size.steps), row.work.flops / 1e9, row.work.bytes / 1e6,
+             100 * bound.ms / row.times.median, bound.by, peers_of(row));
   std::fflush(stdout);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tools/bench/gpu/gpu_times.h"
+#include "tools/bench/gpu/limits.h"
 
 namespace stepnet::bench {
 
@@ -18,12 +19,14 @@ struct GpuRow {
   Mode mode;
   std::string type;  // "float32", "bfloat16" or "float16"
   GpuTimes times;
+  NetWork work;
 };
 
 class GpuTable {
  public:
-  explicit GpuTable(const std::string& peer_times_path);  // "": no peers; throws Error
-  void add(const GpuRow& row) const;                      // prints it; the first with the table's head
+  GpuTable(const std::string& peer_times_path, DeviceLimits limits);  // "": no peers; throws Error
+  void print_limits() const;
+  void add(const GpuRow& row) const;  // prints it; the first with the table's head
   void print_notes() const;
 
  private:
@@ -33,6 +36,7 @@ class GpuTable {
   };
   std::string peers_of(const GpuRow& row) const;
 
+  DeviceLimits limits_;
   std::vector<PeerTime> peers_;
   std::vector<std::string> notes_;
   mutable bool has_head_ = false;
