@@ -213,6 +213,7 @@ class BenchCommand {
     json.add("reserve_bytes", peak(MemoryCategory::reserve)).add("workspace_bytes", peak(MemoryCategory::workspace));
     json.add("flops", r.estimate ? Json::count(r.estimate->flops) : Json(nullptr));
     json.add("flops_per_second", r.estimate ? Json(rounded_to_digits(flops_per_second(r), 6)) : Json(nullptr));
+    json.add("bytes_moved", r.estimate ? Json::count(r.estimate->bytes_moved) : Json(nullptr));
     return json.pretty();
   }
 

@@ -48,6 +48,7 @@ TEST(BenchCommand, TellsNumbersAsJson) {
   const std::string estimate = expect_command(
       "estimate " + kLstm + kShapes + " --train --optimizer sgd --json --threads 1", 0, "\"product_flops\"");
   EXPECT_EQ(number(json, "flops"), number(estimate, "flops"));
+  EXPECT_EQ(number(json, "bytes_moved"), number(estimate, "bytes_moved"));
   EXPECT_GT(number(json, "peak_bytes"), number(estimate, "between_runs"));
   EXPECT_LT(number(json, "peak_bytes"), 1.2 * number(estimate, "peak"));
 }
