@@ -77,8 +77,8 @@ TensorDescriptor empty_tensor_descriptor();
 //
 // Making them takes a kernel of cuDNN's, and every forward run with dropout pays for it, because every run has a key of
 // its own, from the seed, the net, the operator and the iteration: so a run that is resumed or repeated drops the same.
-// States that are made once can only be run on with. They cannot be set to another key, as cuDNN takes a seed where they
-// are made and nowhere else, nor put forward by a number of draws.
+// States that are made once can only be run on with. They cannot be set to another key, as cuDNN takes a seed where
+// they are made and nowhere else, nor put forward by a number of draws.
 DropoutDescriptor dropout_descriptor(const CudnnScope& scope, float probability, void* states, size_t bytes,
                                      const uint64_t* key);
 size_t dropout_state_bytes(const CudnnScope& scope);
