@@ -27,6 +27,11 @@ StepOf<Step> step_of(const AdamArgs& args, const Tensor& lr, const Tensor& iter,
   return {args, gpu::Scalar(lr), gpu::Scalar(iter), gpu::bounds(call, "iter")};
 }
 
+template <size_t kCount, class... T>
+bool all_begin_groups(const T*... operands) {
+  return (gpu::begins_a_group<kCount>(operands) && ...);
+}
+
 // A negative iteration changes nothing.
 template <class T>
 void update(const AdamArgs& args, gpu::In<T> param, gpu::In<T> m1, gpu::In<T> m2, gpu::In<T> grad, const Tensor& lr,
@@ -37,11 +42,8 @@ void update(const AdamArgs& args, gpu::In<T> param, gpu::In<T> m1, gpu::In<T> m2
   const AdamStep<T>* const step = made.data;
   const gpu::Scalar at(iter);
   constexpr size_t kCount = gpu::kSeveral<T>;
-  bool aligned = true;
-  for (const T* operand : {param.data, m1.data, m2.data, grad.data})
-    aligned = aligned && gpu::begins_a_group<kCount>(operand);
-  for (const T* operand : {new_param.data, new_m1.data, new_m2.data, new_grad.data})
-    aligned = aligned && gpu::begins_a_group<kCount>(operand);
+  const bool aligned = all_begin_groups<kCount>(param.data, m1.data, m2.data, grad.data, new_param.data, new_m1.data,
+                                                new_m2.data, new_grad.data);
   const size_t groups = gpu::groups_of(param.size, kCount, aligned);
   gpu::each(call, param.size - groups * (kCount - 1), [=] __device__(size_t thread) {
     if (at.value() < 0) return;
