@@ -19,12 +19,13 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-template <class Range>
-bool holds(const Range& range, const std::string& name) {
-  return std::ranges::find(range, name) != range.end();
+template <class Range, class Value>
+bool holds(const Range& range, const Value& value) {
+  return std::ranges::find(range, value) != range.end();
 }
 
-// Who writes each blob of a net, and how often each is read.
+// Who writes each blob of a net, and how often each is read. Operators read and write what the nets in them do, even
+// where they do not say so.
 struct Uses {
   explicit Uses(const NetDef& net) {
     for (int i = 0; i < net.op_size(); ++i) {
@@ -32,6 +33,27 @@ struct Uses {
         if (!name.empty()) writers[name].push_back(i);
       for (const std::string& name : net.op(i).input())
         if (!name.empty()) readers[name].push_back(i);
+      add_nets_of(net.op(i), i, true);
+    }
+  }
+  // A step net in short form writes nothing outside.
+  void add_nets_of(const OperatorDef& op, int place, bool writes) {
+    for (const Argument& arg : op.arg()) {
+      if (arg.has_n()) add_net(arg.n(), place, writes);
+      for (const NetDef& net : arg.nets()) add_net(net, place, writes);
+    }
+    if (op.HasExtension(recurrent)) add_net(op.GetExtension(recurrent).step_net(), place, false);
+  }
+  void add_net(const NetDef& net, int place, bool writes) {
+    const auto add = [&](auto& uses, const std::string& name) {
+      if (name.empty()) return;
+      if (std::vector<int>& places = uses[name]; places.empty() || places.back() != place) places.push_back(place);
+    };
+    for (const OperatorDef& op : net.op()) {
+      for (const std::string& name : op.input()) add(readers, name);
+      if (writes)
+        for (const std::string& name : op.output()) add(writers, name);
+      add_nets_of(op, place, writes);
     }
   }
   // -1 if nobody writes it, or several do.
@@ -74,13 +96,10 @@ std::string scope_of(const OperatorDef& network) {
 }
 
 // The names of its own that a network gives to what it works on.
-bool is_named_inside(const NetDef& net, const std::string& scope) {
+bool is_named_inside(const NetDef& net, const Uses& outside, const std::string& scope) {
   const auto is_own = [&](const std::string& name) { return name.starts_with(scope + "/"); };
-  return std::ranges::any_of(net.op(),
-                             [&](const OperatorDef& op) {
-                               return std::ranges::any_of(op.input(), is_own) ||
-                                      std::ranges::any_of(op.output(), is_own);
-                             }) ||
+  const auto uses_own = [&](const auto& use) { return is_own(use.first); };
+  return std::ranges::any_of(outside.readers, uses_own) || std::ranges::any_of(outside.writers, uses_own) ||
          std::ranges::any_of(net.external_output(), is_own);
 }
 
@@ -116,9 +135,11 @@ bool may_change(const NetDef& net, int network, const Uses& outside) {
     return false;
   const RecurrentDef& def = op.GetExtension(recurrent);
   if (!def.has_step_net() || def.has_lengths() || def.recompute_size() > 0 || def.sequence_size() == 0) return false;
-  if (device_of(op, net).kind != DeviceKind::cpu || !std::ranges::all_of(def.step_net().op(), is_plain)) return false;
+  if (device_of(op, net).kind != DeviceKind::cpu || def.step_net().has_device_option()) return false;
+  if (!std::ranges::all_of(def.step_net().op(), is_plain)) return false;
   const Uses inside(def.step_net());
-  return writes_once(def, inside) && is_alone(net, network, outside, inside) && !is_named_inside(net, scope_of(op));
+  return writes_once(def, inside) && is_alone(net, network, outside, inside) &&
+         !is_named_inside(net, outside, scope_of(op));
 }
 
 // --- Matrix states -----------------------------------------------------------------------------------------------
@@ -329,13 +350,21 @@ class Apart {
   std::vector<OperatorDef> run() {
     if (!sort_operators() || !find_logarithm() || !choose_rest()) return {};
     if (!trace_behind() || !show_outputs()) return {};
-    if (!rest_.empty()) ops_.push_back(rest());
+    for (int i = 0; i < ops(); ++i)
+      if (step_.timesteps == 0 && is_outside(i) && needs_timestep(i)) return {};
+    if (has_rest()) {
+      ops_.push_back(rest());
+      if (!stands_alone(ops_.back())) return {};
+    }
     for (int i = 0; i < ops(); ++i)
       if (kinds_[i] != Kind::behind && is_lifted(i)) lift(i);
     attend();
     for (int i = 0; i < ops(); ++i)
       if (kinds_[i] == Kind::behind && needed_.count(i) > 0) lift(i);
     for (const auto& [from, to] : copies_) ops_.push_back(operator_of(op_with_role(Role::copy).type, {from}, {to}));
+    if (step_.network.has_device_option())
+      for (OperatorDef& op : ops_)
+        if (!op.has_device_option()) *op.mutable_device_option() = step_.network.device_option();
     return std::move(ops_);
   }
 
@@ -475,8 +504,7 @@ class Apart {
     if (i < 0 || !has_logarithm(net_.op(i))) return false;
     outer_exponent_ = net_.op(i).input(0);
     is_sigmoid_ = net_.op(i).type() == "Sigmoid";
-    const bool stays = !outside_.is_written(outer_exponent_) || outside_.writer(outer_exponent_) >= 0;
-    return stays && fits(step_.outside.at(outer_exponent_).type, step_.timesteps);
+    return stays_before(outer_exponent_, i) && fits(step_.outside.at(outer_exponent_).type, step_.timesteps);
   }
   // One element for each matrix in each timestep, or, if it is the same in all of them, for each head or for all.
   bool fits(const TensorType& type, int64_t timesteps) const {
@@ -489,14 +517,28 @@ class Apart {
     const Shape& f = *step_.shape(m_.factor);
     return f.rank() >= 3 && f[f.rank() - 3] == m_.heads;
   }
+  // Whether what the operator reads is still there where the network stands.
+  bool stays_before(const std::string& name, int reader) const {
+    const int writer = outside_.writer(name);
+    return writer >= 0 ? writer < reader : !outside_.is_written(name);
+  }
+  // The operators between the exponent and the network are passed by, so nobody else may ask for gradients with respect
+  // to what they write.
   int outer_maker(std::string& name) const {
-    for (int i = outside_.writer(name); i >= 0 && i < place_; i = outside_.writer(name)) {
+    for (int reader = place_;;) {
+      const int i = outside_.writer(name);
+      if (i < 0 || i >= reader || !is_read_only_by(reader, name)) return -1;
       const OpSpec* spec = find_op(net_.op(i).type());
       if (!spec || net_.op(i).output(0) != name) return -1;
       if (!spec->reshapes) return i;
       name = net_.op(i).input(0);
+      reader = i;
     }
-    return -1;
+  }
+  bool is_read_only_by(int reader, const std::string& name) const {
+    const auto readers = outside_.readers.find(name);
+    return readers == outside_.readers.end() ||
+           std::ranges::all_of(readers->second, [&](int i) { return i == reader; });
   }
   bool factor_changes() const {
     if (!outer_exponent_.empty()) return outer_changes_;
@@ -579,6 +621,7 @@ class Apart {
     const auto& out = step_.op(i).output();
     return may && std::ranges::any_of(out, [&](const std::string& name) { return wanted_.count(name) > 0; });
   }
+  bool is_outside(int i) const { return kinds_[i] == Kind::behind ? needed_.count(i) > 0 : is_lifted(i); }
   bool is_of_rest(const std::string& name) const {
     const int i = step_.uses.writer(name);
     return i < 0 ? is_state(name) : rest_.count(i) > 0 && kinds_[i] != Kind::constant;
@@ -605,6 +648,7 @@ class Apart {
   // The outputs have their names from the first operator that writes them; others are copies.
   bool show_outputs() {
     for (const OutputLink& o : step_.def.output()) {
+      if (!has_rows(o.inner())) return false;  // which the network refuses
       const std::string outer = outer_of(o.inner());
       if (!is_of_rest(o.inner()) && is_constant(o.inner()))
         return false;  // which has one row, not one for each timestep
@@ -647,6 +691,19 @@ class Apart {
     keep_what_is_read(def, op);
     return op;
   }
+  // A network that shows something, and finds in its step net what its states become.
+  static bool stands_alone(const OperatorDef& op) {
+    const RecurrentDef& def = op.GetExtension(recurrent);
+    std::set<std::string> known = {def.timestep()};
+    for (const SequenceLink& s : def.sequence()) known.insert(s.inner());
+    for (const StateLink& s : def.state()) known.insert(s.input());
+    for (const OperatorDef& inner : def.step_net().op()) {
+      known.insert(inner.input().begin(), inner.input().end());
+      known.insert(inner.output().begin(), inner.output().end());
+    }
+    return op.output_size() > 0 &&
+           std::ranges::all_of(def.state(), [&](const StateLink& s) { return known.count(s.output()) > 0; });
+  }
   // Inputs that are left have gradients of their own, which nothing would add to.
   static void keep_what_is_read(RecurrentDef& def, OperatorDef& op) {
     std::set<std::string> read;
@@ -670,16 +727,30 @@ class Apart {
                  inputs.end());
   }
 
+  // True if T and B stand in front of what it reads and writes outside; not by chance, as where B is 1.
+  bool keeps_rows(int i) const {
+    const OperatorDef& op = step_.op(i);
+    return kinds_[i] != Kind::constant && op.output_size() == 1 && has_rows(op.input(0)) && has_rows(op.output(0));
+  }
+  // Where there is no timestep, Reshape finds no size that is left to be found, as it does in a timestep.
+  bool needs_timestep(int i) const {
+    const OperatorDef& op = step_.op(i);
+    if (op_spec(op.type()).role != Role::reshape || kinds_[i] == Kind::constant || keeps_rows(i)) return false;
+    const Argument* shape = find_arg(op, "shape");
+    return !shape || holds(shape->ints(), -1);
+  }
+
   void lift(int i) {
     OperatorDef op = step_.op(i);
     if (holds(op.input(), m_.read) && names_.count(m_.read) == 0) {
       // What only gives it another shape needs none of the step's shape.
-      const bool reshapes = op_spec(op.type()).reshapes && op.output_size() == 1 && has_rows(op.output(0));
+      const bool reshapes =
+          op_spec(op.type()).reshapes && op.input(0) == m_.read && op.output_size() == 1 && has_rows(op.output(0));
       const std::string& name = reshapes ? op.output(0) : m_.read;
       ops_.push_back(reshaped(read_, step_.shape(name)->from(2), outside(name)));
       if (reshapes) return;
     }
-    if (op_spec(op.type()).role == Role::reshape && op.output_size() == 1 && has_rows(op.output(0))) {
+    if (op_spec(op.type()).role == Role::reshape && keeps_rows(i)) {
       // Without timesteps a size that is left to be found is not known.
       ops_.push_back(reshaped(outside(op.input(0)), step_.shape(op.output(0))->from(2), outside(op.output(0))));
       return;

@@ -17,8 +17,11 @@
 // The network stays as it is where anything is left to doubt: where types are not known, or half types; on a GPU; with
 // lengths, values that are computed again, arguments beside `disabled_passes`, random operators, nets in the step net;
 // if a blob of the step net is written twice, or an input or output of the network by another operator after it or as
-// well; if somebody names the network's own blobs, or sees S in all timesteps. What the result is does not depend on
-// the types that were given for a number of timesteps or samples: those may change from run to run. Results differ by
+// well; if another operator reads a factor that is made before the network, by whose exponent it is passed by, or
+// overwrites that; if another state is neither shown nor read, of whose initial value nobody could ask for zeros; if
+// somebody names the network's own blobs, or sees S in all timesteps. What the result is does not depend on
+// the types that were given for a number of timesteps or samples: those may change from run to run, though not to no
+// timestep where a Reshape of other dimensions than T and B in front leaves a size to be found. Results differ by
 // roundings; infinite and NaN values of a timestep reach others of its chunk.
 // Threads: pure functions.
 #pragma once

@@ -59,8 +59,14 @@ enum class Alike {
   disabled,
   samples_mixed,
   constant_key,
+  more_samples_shown,
+  factor_in_place,
+  exponent_overwritten,
+  between_overwritten,
+  factor_read_outside,
+  head_sizes_found,  // without a timestep
 };
-constexpr int kAlikes = static_cast<int>(Alike::constant_key) + 1;
+constexpr int kAlikes = static_cast<int>(Alike::head_sizes_found);
 
 enum class Factor { none, sigmoid, exp, scale, of_all, of_heads, outside };
 
@@ -86,7 +92,7 @@ class RandomAttention {
   Feeds feeds;
   Alike alike = Alike::none;
   int64_t steps = 0, batch = 0;
-  bool outside_factor = false;  // the net has an operator before the network
+  std::vector<OperatorDef> before;  // the network
   bool other_state = false;
 
   std::string text() const {
@@ -129,6 +135,7 @@ class RandomAttention {
   std::string vectors(int64_t size) {
     if (dice_.chance(0.4)) return sequence(with_heads({size}));
     std::string from = dice_.chance(0.7) ? "x" : op("Tanh", {"x"}, "n");
+    if (!shifted_.empty() && dice_.chance(0.3)) from = shifted_;
     from = op("FC", {from, feed("W", {heads() * size, 3})}, "p", {make_arg("axis", 2)});
     if (heads_ == 0) return from;
     return op("Reshape", {from}, "h", {make_arg("shape", Dims{0, 0, heads_, dice_.chance(0.5) ? size : -1})});
@@ -147,6 +154,7 @@ class RandomAttention {
     kind_ = static_cast<Factor>(dice_.below(7));
     if (is(Alike::other_factor) || is(Alike::factor_by_rows) || is(Alike::factor_of_read) || is(Alike::samples_mixed))
       kind_ = Factor::sigmoid;
+    if (is_of_outer_factor()) kind_ = Factor::outside;
     if (kind_ == Factor::of_all) return op("Exp", {feed("gamma", heads_ == 0 ? Dims{} : Dims{1}, 0.1)}, "f");
     if (kind_ == Factor::of_heads) {
       const std::string gamma = feed("gamma", {heads(), 1, 1}, 0.1);
@@ -172,10 +180,26 @@ class RandomAttention {
     if (dice_.chance(0.3)) return sequence({heads()});
     return op("FC", {"x", feed("W", {heads(), 3}), feed("b", {heads()})}, "p", {make_arg("axis", 2)});
   }
-  // Made of a sequence by an operator of the net outside.
+  bool is_of_outer_factor() const {
+    return is(Alike::factor_in_place) || is(Alike::exponent_overwritten) || is(Alike::between_overwritten) ||
+           is(Alike::factor_read_outside);
+  }
+  // Made of a sequence by operators of the net outside.
   std::string outer_factor() {
-    outside_factor = true;
-    feeds.emplace_back("S_x", normal<double>(Shape(Dims{steps, batch, heads()}), seed_ + 77));
+    const bool in_place = is(Alike::factor_in_place), reshapes = is(Alike::between_overwritten) || dice_.chance(0.3);
+    const std::string exponent = in_place ? "F_x" : "S_x", made = reshapes && !in_place ? "R_x" : "F_x";
+    feeds.emplace_back(exponent, normal<double>(Shape(Dims{steps, batch, heads()}), seed_ + 77));
+    before.push_back(make_op("Sigmoid", {exponent}, {made}));
+    if (made != "F_x") {
+      before.push_back(make_op("ExpandDims", {made}, {"E_x"}, {make_arg("dims", Dims{3})}));
+      before.push_back(make_op("Squeeze", {"E_x"}, {"F_x"}, {make_arg("dims", Dims{3})}));
+    }
+    if (is(Alike::exponent_overwritten) || is(Alike::between_overwritten)) {
+      const std::string other = is(Alike::exponent_overwritten) ? "S_x" : dice_.chance(0.5) ? "R_x" : "E_x";
+      before.push_back(make_op("Scale", {"X"}, {other}, {make_arg("scale", -3.0F)}));
+    }
+    if (is(Alike::factor_read_outside))
+      before.push_back(make_op("Tanh", {dice_.chance(0.5) ? made : "F_x"}, {"other_reader"}));
     cell.sequences.push_back({"F_x", "f_x"});
     factor_ = "f_x";
     return op("ExpandDims", {"f_x"}, "f", {make_arg("dims", heads_ == 0 ? Dims{3} : Dims{3, 4})});
@@ -252,6 +276,20 @@ class RandomAttention {
 
   void show(const std::string& inner) { cell.outputs.push_back({inner, fmt::format("Y{}", cell.outputs.size())}); }
 
+  // States that no operator writes: the sequence of the timestep before, and of the one before that.
+  void add_token_shift() {
+    other_state = true;
+    const auto add = [&](const std::string& name, const std::string& next) {
+      const bool starts = dice_.chance(0.5);
+      cell.states.push_back({name, next, starts ? feed("x0", {batch, 3}) : "", "",
+                             dice_.chance(0.3) ? name + "_last" : "", starts ? Dims{} : Dims{3}});
+    };
+    add("x_prev", "x");
+    shifted_ = "x_prev";
+    if (!dice_.chance(0.3)) return;
+    add("x_before", "x_prev");
+    shifted_ = "x_before";
+  }
   // A state that decays with the matrix, or by itself, and does not depend on what is read.
   void add_other_state() {
     other_state = true;
@@ -268,8 +306,17 @@ class RandomAttention {
     if (squeezed_.empty()) return show(read_);
     if (dice_.chance(0.3)) show(read_);
     if (dice_.chance(0.5)) show(squeezed_);
+    if (dice_.chance(0.2)) show(op("Mul", {op("ResizeLike", {vectors(values_), read_}, "g"), read_}, "m"));
+    if (!shifted_.empty()) show(dice_.chance(0.5) ? op("Tanh", {shifted_}, "t") : shifted_);
+    if (is(Alike::more_samples_shown)) show(op("Tile", {squeezed_}, "t", {make_arg("axis", 1), make_arg("tiles", 2)}));
     std::string y = squeezed_;
-    if (heads_ > 0)
+    if (heads_ > 0 && dice_.chance(0.3)) {
+      // Each head by itself.
+      y = op("Reshape", {y}, "y", {make_arg("shape", Dims{0, -1, values_})});
+      y = op("Softmax", {y}, "y", {make_arg("axis", 2)});
+      y = op("Reshape", {y}, "y", {make_arg("shape", Dims{0, -1, heads_ * values_})});
+      if (steps == 0 && heads_ > 1 && is(Alike::none)) alike = Alike::head_sizes_found;
+    } else if (heads_ > 0)
       y = op("Reshape", {y}, "y", {make_arg("shape", Dims{0, 0, dice_.chance(0.5) ? -1 : heads_ * values_})});
     if (dice_.chance(0.5)) {
       std::string gate = op("FC", {"x", feed("W", {values_ * heads(), 3})}, "p", {make_arg("axis", 2)});
@@ -279,12 +326,18 @@ class RandomAttention {
     }
     if (!other_.empty()) y = op("Add", {y, other_}, "y");
     if (dice_.chance(0.5)) y = op("Mul", {op("Softplus", {y}, "y"), feed("w", {values_ * heads()})}, "y");
+    if (dice_.chance(0.2)) {
+      const std::string bias = feed("b", {values_ * heads()});
+      y = op("Add", {y, op("Reshape", {bias}, "b", {make_arg("shape", Dims{1, 1, values_ * heads()})})}, "y",
+             {make_arg("broadcast", true)});
+    }
     if (dice_.chance(0.4))
       y = op("FC", {y, feed("W", {2, values_ * heads()}), feed("b", {2})}, "y", {make_arg("axis", 2)});
     show(y);
   }
 
   void build() {
+    if (dice_.chance(0.3)) add_token_shift();
     if (dice_.chance(0.4) && !is(Alike::factor_of_read) && !is(Alike::value_of_read)) add_other_state();
     add_update();
     const std::string shown_state = state_;
@@ -329,20 +382,14 @@ class RandomAttention {
   Factor kind_ = Factor::none;
   NetDef step_;
   int names_ = 0;
-  std::string factor_, state_, read_, squeezed_, other_;
+  std::string factor_, state_, read_, squeezed_, other_, shifted_;
 };
 
-// The factor of `outer_factor` is made before the network.
 NetDef whole_net(const RandomAttention& random) {
   const NetDef network = recurrent_net(random.cell, random.feeds);
   NetDef net = network;
   net.clear_op();
-  if (random.outside_factor) {
-    OperatorDef& op = *net.add_op();
-    op.set_type("Sigmoid");
-    op.add_input("S_x");
-    op.add_output("F_x");
-  }
+  for (const OperatorDef& op : random.before) *net.add_op() = op;
   net.mutable_op()->MergeFrom(network.op());
   return net;
 }
@@ -518,6 +565,174 @@ TEST(AttentionChunks, LeaveNetworksAloneThatOthersLookInto) {
   EXPECT_EQ(count([&](NetDef& net) { net.mutable_device_option()->set_device_type(CUDA); }), 0);
   EXPECT_EQ(count([&](NetDef& net) { *net.mutable_op(0)->add_arg() = make_arg("segment_steps", 2); }), 0);
   EXPECT_EQ(count([&](NetDef& net) { net.mutable_op(0)->MutableExtension(recurrent)->set_forward_only(true); }), 1);
+}
+
+// --- Nets around one network ---------------------------------------------------------------------------------------
+
+// A state [3, 3] of x's elements, with the factor `decay` [1, B, 1, 1] if it has a name, of which "answer" [1, B, 3, 1]
+// is read.
+std::string matrix_state(const std::string& decay) {
+  const std::string kept =
+      decay.empty() ? R"(op { type: "Scale" arg { name: "scale" f: 0.5 } input: "S_prev" output: "kept" })"
+                    : fmt::format(R"(op {{ type: "Mul" input: "S_prev" input: "{}" output: "kept" }})", decay);
+  return kept + R"(
+    op { type: "ExpandDims" arg { name: "dims" ints: 3 } input: "x" output: "column" }
+    op { type: "ExpandDims" arg { name: "dims" ints: 2 } input: "x" output: "row" }
+    op { type: "BatchMatMul" input: "column" input: "row" output: "added" }
+    op { type: "Sum" input: "kept" input: "added" output: "S" }
+    op { type: "BatchMatMul" input: "S" input: "column" output: "answer" })";
+}
+constexpr const char* kSqueezed = R"(op { type: "Squeeze" arg { name: "dims" ints: 3 } input: "answer" output: "y" })";
+
+// A cell with that state, and a net of operators before its network and behind it.
+struct Around {
+  std::string decay = "", step = kSqueezed, before = "", behind = "";
+  Cell cell = {.step = {}, .states = {{"S_prev", "S", "", "", "", {3, 3}}}, .outputs = {{"y", "Y"}}};
+  Feeds feeds = {{"X", normal<double>({4, 2, 3})}};
+
+  NetDef net() const {
+    Cell whole = cell;
+    whole.step_net = parse_net_text(matrix_state(decay) + step);
+    const NetDef network = recurrent_net(whole, feeds);
+    NetDef all = network;
+    all.clear_op();
+    for (const NetDef& part : {parse_net_text(before), network, parse_net_text(behind)})
+      all.mutable_op()->MergeFrom(part.op());
+    return all;
+  }
+  int count() const {
+    NetDef all = net();
+    return attend_in_chunks(all, types_of(feeds), kAnySize);
+  }
+};
+
+// With as many states in chunks.
+void expect_the_loop(const Around& around, int count) {
+  NetDef chunks = around.net(), loop = chunks;
+  EXPECT_EQ(attend_in_chunks(chunks, types_of(around.feeds), kAnySize), count);
+  expand_recurrent(chunks);
+  expand_recurrent(loop);
+  const CellResults a = run_in_turn(chunks, {{around.feeds, {}}}).back(),
+                    b = run_in_turn(loop, {{around.feeds, {}}}).back();
+  EXPECT_EQ(compare_results(a, shown(b, outputs_of(around.cell)), 1e-12), "");
+}
+
+TEST(AttentionChunks, KnowWhatOnlyLendsItsShape) {
+  expect_the_loop({.step = R"(op { type: "ResizeLike" input: "x" input: "answer" output: "g" }
+                              op { type: "Mul" input: "g" input: "answer" output: "m" }
+                              op { type: "Squeeze" arg { name: "dims" ints: 3 } input: "m" output: "y" })"},
+                  1);
+}
+
+Around with_outer_factor(const std::string& before) {
+  Around around{.decay = "decay", .before = before};
+  around.cell.sequences.push_back({"F", "decay"});
+  return around;
+}
+
+TEST(AttentionChunks, LeaveFactorsAloneWhoseExponentIsOverwritten) {
+  const Tensor a = normal<double>({4, 2, 1, 1}, 3);
+  Around around = with_outer_factor(R"(op { type: "Sigmoid" input: "A" output: "F" })");
+  around.feeds.emplace_back("A", a);
+  expect_the_loop(around, 1);
+  around.before += R"(op { type: "Scale" arg { name: "scale" f: -3 } input: "A" output: "B" }
+                      op { type: "Copy" input: "B" output: "A" })";
+  expect_the_loop(around, 0);
+  around = with_outer_factor(R"(op { type: "Sigmoid" input: "A" output: "R" }
+                                op { type: "Squeeze" arg { name: "dims" ints: 3 } input: "R" output: "E" }
+                                op { type: "ExpandDims" arg { name: "dims" ints: 3 } input: "E" output: "F" })");
+  around.feeds.emplace_back("A", a);
+  expect_the_loop(around, 1);
+  around.before += R"(op { type: "Scale" arg { name: "scale" f: -3 } input: "E" output: "E" })";
+  expect_the_loop(around, 0);
+  around = with_outer_factor(R"(op { type: "Sigmoid" input: "F" output: "F" })");
+  around.feeds.emplace_back("F", a);
+  expect_the_loop(around, 0);
+}
+
+TEST(AttentionChunks, LeaveFactorsAloneThatOthersRead) {
+  Around around = with_outer_factor(R"(op { type: "Sigmoid" input: "A" output: "F" })");
+  around.feeds.emplace_back("A", normal<double>({4, 2, 1, 1}, 3));
+  around.behind = R"(op { type: "SumElements" input: "Y" output: "l" }
+                     op { type: "Gradients" input: "l" input: "A" output: "dA" })";
+  expect_the_loop(around, 1);
+  around.behind = R"(op { type: "SumElements" input: "Y" output: "l" }
+                     op { type: "Gradients" input: "l" input: "F" output: "dF" })";
+  expect_the_loop(around, 0);
+}
+
+// As a norm of each head has it, a fully connected layer of [1, 3 B], and a parameter where B is 1.
+TEST(AttentionChunks, KeepShapesThatHaveNoSampleInFront) {
+  const std::string heads =
+      R"(op { type: "Reshape" arg { name: "shape" ints: 0 ints: -1 ints: 1 } input: "answer" output: "r" }
+                               op { type: "Softplus" input: "r" output: "n" }
+                               op { type: "Reshape" arg { name: "shape" ints: 0 ints: -1 ints: 3 } input: "n" output: "y" })";
+  expect_the_loop({.step = heads}, 1);
+  Around fully{.step = R"(op { type: "Squeeze" arg { name: "dims" ints: 3 } input: "answer" output: "r" }
+                          op { type: "FC" input: "r" input: "W" input: "b" output: "p" }
+                          op { type: "Reshape" arg { name: "shape" ints: 0 ints: 2 ints: -1 } input: "p" output: "y" })"};
+  fully.feeds.emplace_back("W", normal<double>({4, 6}, 5));
+  fully.feeds.emplace_back("b", normal<double>({4}, 6));
+  expect_the_loop(fully, 1);
+  Around bias{.step = R"(op { type: "Squeeze" arg { name: "dims" ints: 3 } input: "answer" output: "r" }
+                         op { type: "Reshape" arg { name: "shape" ints: 1 ints: 1 ints: 3 } input: "b" output: "bias_row" }
+                         op { type: "Add" arg { name: "broadcast" i: 1 } input: "r" input: "bias_row" output: "y" })"};
+  bias.feeds = {{"X", normal<double>({4, 1, 3})}, {"b", normal<double>({3}, 6)}};
+  expect_the_loop(bias, 1);
+  // Of no elements Reshape finds no size.
+  Around none{.step = heads};
+  none.feeds = {{"X", normal<double>({0, 2, 3})}};
+  expect_the_loop(none, 0);
+}
+
+// x of the timestep before, and of the one before that.
+TEST(AttentionChunks, KeepStatesThatNoOperatorWrites) {
+  Around around{.step = R"(op { type: "Squeeze" arg { name: "dims" ints: 3 } input: "answer" output: "r" }
+                           op { type: "Mul" input: "r" input: "x_prev" output: "y" })"};
+  around.cell.states.push_back({"x_prev", "x", "", "", "", {3}});
+  expect_the_loop(around, 1);
+  around.cell.states.push_back({"x_before", "x_prev", "", "", "x_last", {3}});
+  expect_the_loop(around, 1);
+  around.step = kSqueezed;  // so that one of them is only shown at the end, or not at all
+  expect_the_loop(around, 1);
+  around.cell.states.pop_back();
+  expect_the_loop(around, 0);
+}
+
+TEST(AttentionChunks, LeaveRowsOfOtherSamplesToTheNetwork) {
+  const Around around{.step = R"(op { type: "Squeeze" arg { name: "dims" ints: 3 } input: "answer" output: "r" }
+                                 op { type: "Tile" arg { name: "axis" i: 1 } arg { name: "tiles" i: 2 } input: "r" output: "y" })"};
+  EXPECT_EQ(around.count(), 0);
+}
+
+TEST(AttentionChunks, StayOnTheDeviceOfTheNetwork) {
+  NetDef net = Around{}.net();
+  net.mutable_device_option()->set_device_type(CUDA);
+  for (OperatorDef& op : *net.mutable_op()) op.mutable_device_option()->set_device_type(CPU);
+  EXPECT_EQ(attend_in_chunks(net, types_of(Around{}.feeds), kAnySize), 1);
+  for (const OperatorDef& op : net.op()) {
+    EXPECT_TRUE(op.has_device_option()) << op.type();
+    EXPECT_EQ(op.device_option().device_type(), CPU);
+  }
+  net = Around{}.net();
+  network_in(net).MutableExtension(recurrent)->mutable_step_net()->mutable_device_option()->set_device_type(CUDA);
+  EXPECT_EQ(attend_in_chunks(net, types_of(Around{}.feeds), kAnySize), 0);
+}
+
+// What an If, in a net of another, writes or reads without saying so.
+TEST(AttentionChunks, SeeWhatNetsInsideUse) {
+  const auto conditional = [](const char* input, const char* output) {
+    return fmt::format(R"(op {{ type: "If" input: "C" arg {{ name: "then_net" n {{ op {{ type: "If" input: "C"
+                            arg {{ name: "then_net" n {{ op {{ type: "Copy" input: "{}" output: "{}" }} }} }} }} }} }} }})",
+                       input, output);
+  };
+  Around around;
+  around.feeds.emplace_back("C", Tensor::zeros(DType::boolean, {1}));
+  for (const auto& [input, output, count] :
+       {std::tuple{"X", "Z", 1}, {"Y", "Z", 1}, {"Z", "X", 0}, {"Z", "Y", 0}, {"rnn/S_prev_states", "Z", 0}}) {
+    around.behind = conditional(input, output);
+    EXPECT_EQ(around.count(), count) << input << " to " << output;
+  }
 }
 
 // Two matrices in one step, of which the second network has one.
