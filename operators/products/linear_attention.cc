@@ -15,9 +15,9 @@
 //   dq[t] = S[t] dy[t]      LinearAttention(dy, v, k, g, first^T), as this one
 //   dk[t] = G[t] v[t]       LinearAttention(v, dy, q, g, dlast^T), in the other direction
 //   dv[t] = G[t]^T k[t]     LinearAttention(k, q, dy, g, dlast), in the other direction, whose last is dfirst
-//   dg[t] - dg[t + 1] = q[t] . dq[t] - k[t] . dk[t], and the sum of last * dlast after the last one
-// (if this is leaving, dg[t - 1] - dg[t]), since both sides are the sum of S[t] * G[t] less k[t] . dk[t]. There are
-// derivatives of any order. Backward reads queries, keys, values, g and first, and last for g if there is a dlast.
+//   dg[t] = exp(g[t]) S[t - 1] * G[t], the sum of the products of elements: LinearAttentionDecay
+// (operators/products/linear_attention_decay.cc). There are derivatives of any order. Backward reads queries, keys,
+// values, g and first.
 #include "operators/products/linear_attention.h"
 
 #include <algorithm>
@@ -250,74 +250,20 @@ double flops(const LinearAttentionArgs& a, const ShapeCall& c) {
   return pairs * (of_state * state + (c.has(3) ? steps : 0));
 }
 
-// What the derivatives are made of; undefined values are not there.
-struct Parts {
-  Formula& f;
-  const LinearAttentionArgs& a;
-  Value q, k, v, g, first, dy, dlast;
-
-  explicit Parts(Formula& formula)
-      : f(formula),
-        a(f.args<LinearAttentionArgs>()),
-        q(f.x("queries")),
-        k(f.x("keys")),
-        v(f.x("values")),
-        g(f.has_x("log_decay") ? f.x("log_decay") : Value()),
-        first(f.has_x("first") ? f.x("first") : Value()),
-        dy(f.has_dy("y") ? f.dy("y") : Value()),
-        dlast(f.has_dy("last") ? f.dy("last") : Value()) {}
-
-  std::vector<Value> run(const std::vector<Value>& inputs, bool other, const std::vector<bool>& wanted) const {
-    std::vector<Argument> args;
-    if (a.reverse != other) args.push_back(make_arg("reverse", true));
-    if (a.leaving != other) args.push_back(make_arg("leaving", true));
-    return f.ops("LinearAttention", inputs, args, wanted);
-  }
-  Value transposed(Value state) const {
-    if (!state.defined()) return state;
-    return f.op("Transpose", {state}, {make_arg("axes", std::vector<int64_t>{0, 1, 3, 2})});
-  }
-  Value sums(Value x, const std::vector<int64_t>& axes) const {
-    return f.op("ReduceSum", {x}, {make_arg("axes", axes), make_arg("keepdims", 0)});
-  }
-  Value of_queries() const { return f.same_shape(run({dy, v, k, g, transposed(first)}, false, {true, false})[0], q); }
-  Value of_keys(Value of_y) const {
-    return f.same_shape(run({v, of_y, q, g, transposed(dlast)}, true, {true, false})[0], k);
-  }
-  // dq is undefined if nothing is read.
-  Value of_decay(Value dq, Value dk) const {
-    const Value of_term = f.op("Mul", {k, dk});
-    const Value each = dq.defined() ? f.op("Sub", {f.op("Mul", {q, dq}), of_term}) : f.op("Negative", {of_term});
-    std::vector<Argument> order = {make_arg("axis", 0), make_arg("reverse", !a.reverse)};
-    if (a.leaving) order.push_back(make_arg("exclusive", true));
-    const Value all = f.op("Cumsum", {sums(each, {3})}, order);
-    if (!dlast.defined()) return f.same_shape(all, g);
-    const Value at_end = sums(f.op("Mul", {f.y("last"), dlast}), {2, 3});
-    return f.same_shape(f.op("Add", {all, at_end}, {make_arg("broadcast", 1)}), g);
-  }
-};
-
 std::vector<Gradient> derivatives(Formula& f) {
-  const Parts p(f);
-  const bool of_g = p.g.defined() && f.wants("log_decay");
-  Gradient of_queries, of_keys, of_values, of_decay, of_first;
-  Value dq, dk;
-  if (p.dy.defined() && (of_g || f.wants("queries"))) dq = p.of_queries();
-  if (f.wants("queries")) of_queries = p.dy.defined() ? Gradient(dq) : Gradient::zero();
-  const Value dy = p.dy.defined() ? p.dy : f.op("ZerosLike", {p.v});
-  if (of_g || f.wants("keys")) dk = p.of_keys(dy);
-  if (f.wants("keys")) of_keys = dk;
-  const bool of_f = p.first.defined() && f.wants("first");
-  if (f.wants("values") || of_f) {
-    // For dfirst alone there is nothing to read from the states, and so nothing to say of keys, in which it is
-    // constant.
-    const Value reader = f.wants("values") ? p.k : p.q;
-    const std::vector<Value> d = p.run({reader, p.q, dy, p.g, p.dlast}, true, {f.wants("values"), of_f});
-    if (d[0].defined()) of_values = f.same_shape(d[0], p.v);
-    if (d[1].defined()) of_first = f.same_shape(d[1], p.first);
-  }
-  if (of_g) of_decay = p.of_decay(dq, dk);
-  return {of_queries, of_keys, of_values, of_decay, of_first};
+  const auto& a = f.args<LinearAttentionArgs>();
+  LinearAttentionValues x{.reverse = a.reverse, .leaving = a.leaving};
+  x.q = f.x("queries"), x.k = f.x("keys"), x.v = f.x("values");
+  if (f.has_x("log_decay")) x.g = f.x("log_decay");
+  if (f.has_x("first")) x.first = f.x("first");
+  if (f.has_dy("y")) x.dy = f.dy("y");
+  if (f.has_dy("last")) x.dlast = f.dy("last");
+  const LinearAttentionWants wants{f.wants("queries"), f.wants("keys"), f.wants("values"),
+                                   x.g.defined() && f.wants("log_decay"), x.first.defined() && f.wants("first")};
+  const LinearAttentionGradients d = differentiate_attention(f, x, wants);
+  const auto given = [](Value v) { return v.defined() ? Gradient(v) : Gradient(); };
+  const Gradient of_queries = wants.q && !d.q.defined() ? Gradient::zero() : given(d.q);
+  return {of_queries, given(d.k), given(d.v), given(d.g), given(d.first)};
 }
 
 REGISTER(linear_attention) {

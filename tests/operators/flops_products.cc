@@ -83,6 +83,39 @@ void linear_attention(CountedCall& c) {
   }
 }
 
+void linear_attention_decay(CountedCall& c) {
+  const Shape& shape = c.x(0).shape;
+  const int64_t steps = shape[0], pairs = shape[1] * shape[2], keys = shape[3], values = c.x(2).shape[3];
+  const bool leaving = c.whole("leaving", 0) != 0;
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    const auto row = [&](int64_t n) { return (c.whole("reverse", 0) != 0 ? steps - 1 - n : n) * pairs + pair; };
+    std::vector<Numbers> kept;
+    Numbers factors;
+    const auto initial = [&](int input, int64_t cell) {
+      return c.x(input).there ? c.x(input).at(pair * keys * values + cell) : Counted(0);
+    };
+    const auto add = [&](int64_t n, int rows, int other, Numbers& to) {
+      for (int64_t i = 0; i < keys * values; ++i)
+        to[i] += c.x(rows).at(row(n) * keys + i / values) * c.x(other).at(row(n) * values + i % values);
+    };
+    Numbers state, gradient;
+    for (int64_t i = 0; i < keys * values; ++i) state.push_back(initial(5, i)), gradient.push_back(initial(6, i));
+    for (int64_t n = 0; n < steps; ++n) {
+      factors.push_back(exp(c.x(3).at(row(n))));
+      if (leaving) add(n, 1, 2, state);
+      for (Counted& cell : state) cell = factors.back() * cell;
+      kept.push_back(state);
+      if (!leaving) add(n, 1, 2, state);
+    }
+    for (int64_t n = steps - 1; n >= 0; --n) {
+      if (!leaving) add(n, 0, 4, gradient);
+      for (int64_t i = 0; i < keys * values; ++i) c.y(0)[row(n)] += kept[n][i] * gradient[i];
+      for (Counted& cell : gradient) cell = factors[n] * cell;
+      if (leaving) add(n, 0, 4, gradient);
+    }
+  }
+}
+
 void mv(CountedCall& c) {
   const bool transposed = c.whole("trans", 0) != 0;
   add_product(matrix(c.x(0), 1, transposed), {&c.x(1).v, c.x(1).size(), 1}, c.y(0));
@@ -172,6 +205,7 @@ void add_product_references(References& r) {
   r["MatMul"] = matmul;
   r["BatchMatMul"] = batch_matmul;
   r["LinearAttention"] = linear_attention;
+  r["LinearAttentionDecay"] = linear_attention_decay;
   r["MV"] = mv;
   r["Ger"] = ger;
   r["AddR"] = add_r;

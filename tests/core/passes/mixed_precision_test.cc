@@ -139,6 +139,7 @@ TEST(MixedPrecision, OperatorsOfFloat32AndOfTheHalfTypeAreThese) {
                                             "Lars",
                                             "LayerNorm",
                                             "LinearAttention",
+                                            "LinearAttentionDecay",
                                             "Log",
                                             "LogSoftmax",
                                             "LpNorm",

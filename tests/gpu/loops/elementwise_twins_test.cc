@@ -213,6 +213,30 @@ TEST_F(GpuTest, LinearAttentionTakesWhatIsThere) {
       }
 }
 
+TEST_F(GpuTest, LinearAttentionDecayTakesWhatIsThere) {
+  struct Sizes {
+    int64_t steps, batch, heads, keys, values;
+  };
+  for (const Sizes& s : {Sizes{70, 2, 3, 5, 40}, Sizes{64, 1, 2, 2, 3}, Sizes{1, 1, 1, 1, 1}, Sizes{0, 2, 1, 3, 2},
+                         Sizes{5, 0, 2, 3, 2}, Sizes{4, 1, 2, 0, 3}, Sizes{4, 1, 2, 3, 0}})
+    for (int bits = 0; bits < 16; ++bits) {
+      const bool first = (bits & 1) != 0, dlast = (bits & 2) != 0;
+      Feeds feeds = {{"q", normal<double>({s.steps, s.batch, s.heads, s.keys}, 1)},
+                     {"k", normal<double>({s.steps, s.batch, s.heads, s.keys}, 2)},
+                     {"v", normal<double>({s.steps, s.batch, s.heads, s.values}, 3)},
+                     {"g", uniform<double>({s.steps, s.batch, s.heads}, -0.9, 0.1, 4)},
+                     {"dy", normal<double>({s.steps, s.batch, s.heads, s.values}, 6)}};
+      std::vector<std::string> inputs = {"q", "k", "v", "g", "dy"};
+      if (first || dlast) inputs.emplace_back(first ? "first" : "");
+      if (dlast) inputs.emplace_back("dlast");
+      if (first) feeds.emplace_back("first", normal<double>({s.batch, s.heads, s.keys, s.values}, 5));
+      if (dlast) feeds.emplace_back("dlast", normal<double>({s.batch, s.heads, s.keys, s.values}, 7));
+      const std::vector<Argument> args = {make_arg("reverse", bits / 4 % 2), make_arg("leaving", bits / 8)};
+      EXPECT_EQ(compare_devices(make_op("LinearAttentionDecay", inputs, {"dg"}, args), feeds, 1e-12), "")
+          << s.steps << " timesteps, " << bits;
+    }
+}
+
 TEST_F(GpuTest, NanCheckNamesTheFirstPlace) {
   for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
     Tensor x = normal<double>({200, 100});

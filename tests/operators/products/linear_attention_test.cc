@@ -149,6 +149,69 @@ TEST(LinearAttention, NumbersOfThreadsDoNotMatter) {
   set_threads(before);
 }
 
+// Of factors down to e^-30, and 0, all of one size or a few among larger ones: the gradient of a decay is as small as
+// its factor, and as precise.
+TEST(LinearAttention, GradientsOfStrongDecaysAreAsPreciseAsTheirSize) {
+  const Sizes s{200, 1, 2, 8, 6};
+  for (const Kind& kind : kinds())
+    for (const double mean : {-1.0, -8.0, -16.0, -30.0})
+      for (const bool all : {false, true}) {
+        if (!kind.decay) continue;
+        Feeds narrow = feeds_of<float>(kind, s);
+        float* g = narrow[3].second.data<float>();
+        for (int64_t i = 0; i < 2 * s.steps; ++i) {
+          if (all || i % 7 == 0) g[i] += static_cast<float>(mean);
+          if (i % 31 == 0) g[i] = -std::numeric_limits<float>::infinity();
+        }
+        Feeds wide;
+        for (const auto& [name, value] : narrow) {
+          wide.emplace_back(name, Tensor::empty(DType::float64, value.shape()));
+          for (int64_t i = 0; i < value.size(); ++i)
+            wide.back().second.data<double>()[i] = static_cast<double>(value.data<float>()[i]);
+        }
+        NetDef net;
+        *net.add_op() = attention(kind);
+        for (const auto& feed : wide) net.add_external_input(feed.first);
+        Feeds outside = {{"y", normal<double>({s.steps, 1, 2, s.values}, 8)},
+                         {"last", normal<double>({1, 2, s.keys, s.values}, 9)}};
+        const Tensor expected = run_with_gradients(net, wide, outside).gradients.at("g");
+        for (auto& [name, value] : outside) {
+          Tensor cut = Tensor::empty(DType::float32, value.shape());
+          for (int64_t i = 0; i < value.size(); ++i) {
+            cut.data<float>()[i] = static_cast<float>(value.data<double>()[i]);
+          }
+          value = cut;
+        }
+        const Tensor found = run_with_gradients(net, narrow, outside).gradients.at("g");
+        for (int64_t i = 0; i < found.size(); ++i) {
+          const double factor = std::exp(static_cast<double>(g[i]));
+          EXPECT_NEAR(found.data<float>()[i], expected.data<double>()[i], 1e-3 * factor)
+              << kind.str() << ", " << mean << (all ? " all, " : " some, ") << i;
+        }
+      }
+}
+
+TEST(LinearAttention, DecaysHaveDerivativesOfAnyOrder) {
+  for (const Sizes& s : {Sizes{3, 1, 2, 2, 3}, Sizes{0, 1, 1, 2, 1}, Sizes{35, 1, 1, 1, 2}})
+    for (const Kind& kind : kinds())
+      for (const bool last : {false, true}) {
+        if (!kind.decay) continue;
+        Feeds feeds = feeds_of<double>(kind, s);
+        feeds.emplace_back("dy", normal<double>({s.steps, s.batch, s.heads, s.values}, 8));
+        std::vector<std::string> inputs = {"q", "k", "v", "g", "dy"}, wrt = inputs;
+        if (kind.first || last) inputs.emplace_back(kind.first ? "first" : "");
+        if (kind.first) wrt.emplace_back("first");
+        if (last) {
+          feeds.emplace_back("dlast", normal<double>({s.batch, s.heads, s.keys, s.values}, 9));
+          inputs.emplace_back("dlast"), wrt.emplace_back("dlast");
+        }
+        const OperatorDef op = make_op("LinearAttentionDecay", inputs, {"dg"},
+                                       {make_arg("reverse", kind.reverse), make_arg("leaving", kind.leaving)});
+        EXPECT_EQ(check_gradient(op, feeds, wrt), "") << kind.str() << ", " << s.str() << last;
+        for (const std::string& name : wrt) EXPECT_EQ(check_gradient(op, feeds, {name}), "") << kind.str() << name;
+      }
+}
+
 TEST(LinearAttention, Gradients) {
   for (const Sizes& s : {Sizes{4, 1, 2, 2, 3}, Sizes{1, 2, 1, 1, 2}, Sizes{0, 1, 1, 2, 1}, Sizes{2, 1, 1, 0, 2}})
     for (const Kind& kind : kinds()) {
