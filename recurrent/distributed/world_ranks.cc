@@ -1,5 +1,6 @@
 #include "recurrent/distributed/world_ranks.h"
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "recurrent/distributed/batch_norms.h"
@@ -118,8 +119,15 @@ class WorldRanks final : public Ranks {
       pending->hold(value.storage());
       pending->wait();
       value.mark_written();
-      tensors[name] = value;
+      const auto [own, is_new] = tensors.emplace(name, value);
+      require(is_new || same_bits(on_device(own->second, {}), value), "rank {} has another \"{}\" than ranks before it",
+              other, name);
     }
+  }
+
+  static bool same_bits(const Tensor& a, const Tensor& b) {
+    return a.dtype() == b.dtype() && a.shape() == b.shape() &&
+           (a.size() == 0 || std::memcmp(a.raw(), b.raw(), static_cast<size_t>(a.bytes())) == 0);
   }
 
   // Texts, and names, types and shapes of the tensors.

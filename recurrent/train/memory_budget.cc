@@ -92,6 +92,7 @@ class Builder {
     session_->parameters.confine(model_.files);
     RunContext run;
     if (model_.init.op_size() > 0) stepnet::make_parameters(model_.init, session_->parameters, run, training_.device);
+    keep_own(model_, session_->parameters);
     for (const auto& [name, type] : training_.parameters)
       make_zeros(session_->parameters, name, type, training_.device);
     for (const std::string& name : session_->parameters.names()) {

@@ -318,6 +318,12 @@ NetDef needed_for(const NetDef& net, const std::string& output, const std::vecto
   return result;
 }
 
+void keep_own(const Model& model, Workspace& parameters) {
+  if (!model.stage) return;
+  for (const std::string& name : parameters.names())
+    if (model.stage->owned.count(name) == 0) parameters.remove(name);
+}
+
 std::vector<std::string> parameter_names(const Model& model, const Workspace& workspace) {
   std::vector<std::string> names;
   std::set<std::string> seen;

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,10 @@ struct Model {
     // Blobs that come from the rank before and go to the next one, for each block of timesteps, and their types.
     std::vector<std::string> received, sent;
     std::vector<TensorType> received_types, sent_types;
+    // What of the init net's outputs this rank has; another rank's may have to be made as well, to make these.
+    std::set<std::string> owned;
+    // Whether gradients of what it sends come back, and whether it sends those of what it receives.
+    bool gets_gradients = false, gives_gradients = false;
     // The same forward net on all timesteps at once, however many they are, and what it receives and sends; "":
     // nothing.
     NetDef in_one;
@@ -84,6 +89,9 @@ NetDef needed_for(const NetDef& net, const std::string& output, const std::vecto
 
 // Whether a run of its net leaves the loss, which of a stage only the last rank's does.
 inline bool has_loss(const Model& model) { return !model.stage || model.stage->is_last(); }
+
+// Takes out of a workspace in which the init net of a stage has run what other ranks have.
+void keep_own(const Model& model, Workspace& parameters);
 
 // Names of the parameters in a workspace in which the init net has run; throws Error if there are none.
 std::vector<std::string> parameter_names(const Model& model, const Workspace& workspace);

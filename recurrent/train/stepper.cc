@@ -84,6 +84,7 @@ TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, std::u
   RunContext run;
   run.seed = seed_;
   run_net_once(model_.init, parameters_, run, NetOptions{.force_cpu = true});
+  keep_own(model_, parameters_);
   for (const std::string& name : parameters_.names())
     if (Blob& blob = parameters_.at(name); blob.is_tensor() && blob.tensor().defined()) {
       if (range_of(blob.tensor()).infinite) infinite_.insert(name);

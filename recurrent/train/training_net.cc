@@ -95,7 +95,9 @@ class Builder {
 
   TrainingNet build(std::vector<std::string> parameters, int64_t iterations) {
     std::erase_if(parameters, [&](const std::string& p) { return group(p).frozen(); });
-    require(!parameters.empty(), "all parameters of the model are frozen, so there is nothing to train");
+    // Of ranks that share layers all together have some, which their plan sees to.
+    require(!parameters.empty() || model_.stage,
+            "all parameters of the model are frozen, so there is nothing to train");
     make_forward(parameters);
     std::vector<std::string> gradients = options_.dp_clip > 0 ? clip_by_stream(parameters) : differentiate(parameters);
     const bool shares = model_.ranks && !model_.stage;  // the batch
@@ -213,11 +215,15 @@ class Builder {
   // Source: S. Rajbhandari et al., ZeRO: memory optimizations toward training trillion parameter models, 2020, stage 1.
   bool shards_out() const { return options_.shard && model_.ranks; }
 
-  // Each rank of a wavefront has gradients of its own, whose norm together is clipped.
-  void clip(const std::vector<std::string>& gradients) {
+  // Each rank of a wavefront has gradients of its own, whose norm together is clipped; or none, which are as 0.
+  void clip(std::vector<std::string> gradients) {
+    const bool over_ranks = model_.stage && model_.ranks;
+    if (over_ranks && gradients.empty()) {
+      gradients = {"train/no_gradient"};
+      add_op(result_.net, "ConstantFill", {}, gradients, {make_arg("shape", std::vector<int64_t>{1})});
+    }
     std::vector<std::string> inputs = gradients, outputs = gradients;
     outputs.emplace_back(kNorm);
-    const bool over_ranks = model_.stage && model_.ranks;
     if (over_ranks) inputs.insert(inputs.begin(), model_.ranks->blob());
     add_op(result_.net, over_ranks ? "ShardedNormClip" : "GlobalNormClip", inputs, outputs,
            {number("max_norm", options_.clip)});
@@ -374,6 +380,7 @@ class Builder {
     if (has_loss(model_)) request.targets.emplace_back(model_.loss, first_gradient());
     request.wanted.insert(parameters.begin(), parameters.end());
     if (model_.stage) ask_for_messages(request);
+    if (request.targets.empty()) return leave_undifferentiated();
     for (const CarryLink& link : model_.carry) request.stop.insert(link.to());
     for (const CarriedSensitivity& carried : result_.sensitivities.carried) request.stop.insert(carried.first);
     block_losses(result_.net, &request, types());
@@ -396,8 +403,18 @@ class Builder {
 
   // A rank's gradients start with those that the next one sends back.
   void ask_for_messages(GradientRequest& request) const {
-    for (const std::string& sent : model_.stage->sent) request.targets.emplace_back(sent, received_gradient(sent));
-    request.wanted.insert(model_.stage->received.begin(), model_.stage->received.end());
+    const Model::Stage& stage = *model_.stage;
+    if (stage.gets_gradients)
+      for (const std::string& sent : stage.sent) request.targets.emplace_back(sent, received_gradient(sent));
+    if (stage.gives_gradients) request.wanted.insert(stage.received.begin(), stage.received.end());
+    if (request.wanted.empty()) request.targets.clear();
+  }
+
+  // A rank that no gradient reaches, or that has nothing to train, only runs forward.
+  std::vector<std::string> leave_undifferentiated() {
+    result_.differentiated.first_gradient_op = result_.net.op_size();
+    exchange();
+    return {};
   }
 
   void exchange() {
@@ -406,9 +423,11 @@ class Builder {
     add_up_by_blocks(result_.net, result.first_gradient_op);
     if (!model_.ranks) return;
     StageMessages messages{.received = stage.received, .sent = stage.sent};
-    for (const std::string& sent : stage.sent) messages.received_gradients.push_back(received_gradient(sent));
-    for (const std::string& received : stage.received)
-      messages.sent_gradients.push_back(result.gradients.at(received).dense);
+    if (stage.gets_gradients)
+      for (const std::string& sent : stage.sent) messages.received_gradients.push_back(received_gradient(sent));
+    if (stage.gives_gradients)
+      for (const std::string& received : stage.received)
+        messages.sent_gradients.push_back(result.gradients.at(received).dense);
     const std::vector<int> moved = add_messages(result_.net, stage, messages, model_.ranks->blob());
     result.first_gradient_op = moved[static_cast<size_t>(result.first_gradient_op)];
     for (DifferentiatedOp& op : result.differentiated) op.op = moved[static_cast<size_t>(op.op)];

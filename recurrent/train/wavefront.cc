@@ -10,6 +10,7 @@
 #include "core/operator/observer.h"
 #include "recurrent/form/layer_ops.h"
 #include "recurrent/form/spec.h"
+#include "recurrent/train/evaluator.h"
 #include "stepnet/arguments.h"
 #include "stepnet/bound_op.h"
 #include "stepnet/net.h"
@@ -21,13 +22,11 @@ constexpr int64_t kForwardTag = 1, kBackwardTag = 2;
 
 bool is_network(const OperatorDef& op) { return op.type() == kRecurrentNetwork; }
 
-// What an operator reads, its step net included.
-std::set<std::string> reads_of(const OperatorDef& op) {
-  std::set<std::string> reads(op.input().begin(), op.input().end());
-  reads.erase("");
-  if (!op.HasExtension(recurrent)) return reads;
-  const RecurrentDef& def = op.GetExtension(recurrent);
-  std::set<std::string> own = {def.timestep()};
+std::set<std::string> reads_of(const OperatorDef& op);
+
+// What a step net reads of what stands outside.
+std::set<std::string> references_of(const RecurrentDef& def) {
+  std::set<std::string> reads, own = {def.timestep()};
   for (const SequenceLink& link : def.sequence()) own.insert(link.inner());
   for (const StateLink& link : def.state()) own.insert(link.input());
   for (const OperatorDef& inner : def.step_net().op()) {
@@ -36,6 +35,26 @@ std::set<std::string> reads_of(const OperatorDef& op) {
     own.insert(inner.output().begin(), inner.output().end());
   }
   return reads;
+}
+
+// What an operator reads, its step net included.
+std::set<std::string> reads_of(const OperatorDef& op) {
+  std::set<std::string> reads(op.input().begin(), op.input().end());
+  reads.erase("");
+  if (op.HasExtension(recurrent)) reads.merge(references_of(op.GetExtension(recurrent)));
+  return reads;
+}
+
+// The net, in which no layer's products are joined: each of its operators stays one.
+NetDef with_products_apart(NetDef net) {
+  for (OperatorDef& op : *net.mutable_op()) {
+    if (!is_network(op)) continue;
+    const auto found = std::ranges::find(*op.mutable_arg(), "disabled_passes", &Argument::name);
+    Argument& disabled = found == op.mutable_arg()->end() ? *op.add_arg() : *found;
+    disabled.set_name("disabled_passes");
+    disabled.add_strings("merge");
+  }
+  return net;
 }
 
 // The FLOPs of each operator of a net that runs dry.
@@ -59,6 +78,17 @@ class OperatorFlops final : public NetObserver {
   throw Error(std::move(e));
 }
 
+int first_reader(const NetDef& net, const std::string& name) {
+  for (int i = 0; i < net.op_size(); ++i)
+    if (std::ranges::count(net.op(i).input(), name) > 0) return i;
+  return net.op_size();
+}
+int behind_last_writer(const NetDef& net, const std::string& name) {
+  for (int i = net.op_size() - 1; i >= 0; --i)
+    if (std::ranges::count(net.op(i).output(), name) > 0) return i + 1;
+  return 0;
+}
+
 class Planner {
  public:
   Planner(const Model& model, int ranks) : model_(model), ranks_(ranks) {}
@@ -76,11 +106,15 @@ class Planner {
     require(static_cast<int>(networks_.size()) >= ranks_,
             "the net \"{}\" has {} recurrent layer{}, which {} ranks cannot share", plan_.net.name(), networks_.size(),
             networks_.size() == 1 ? "" : "s", ranks_);
+    outside_ = metric_blobs(model_);
+    outside_.merge(std::set<std::string>{model_.loss, model_.logits});
+    for (const CarryLink& link : model_.carry) outside_.insert(link.from());
     infer();
     sort();
     measure();
     cut();
     check_outside();
+    find_gradients();
     return std::move(plan_);
   }
 
@@ -88,7 +122,7 @@ class Planner {
   // Of the net as it is trained.
   void infer() {
     Model whole = model_;
-    whole.forward = plan_.net;
+    whole.forward = with_products_apart(plan_.net);
     plan_.types = infer_net(model_.init, {});
     DType dtype = DType::float32;
     for (const OperatorDef& op : model_.init.op())
@@ -160,6 +194,14 @@ class Planner {
       const bool is_unit = inner.type() == "LSTMUnit" || inner.type() == "GRUUnit";
       no(!is_unit || !lengths || lengths->i() != 0, "reads the timestep's number, which starts again in each block");
     }
+    for (const std::string& name : references_of(def))
+      if (blocked_.count(name) > 0)
+        refuse(plan_.net, i, fmt::format("the step net reads all timesteps of \"{}\", which are there by blocks", name),
+               "train it without --pipeline, or let the layer read a value that stands in front of the first layer");
+    for (const StateLink& state : def.state())
+      if (blocked_.count(state.initial()) > 0)
+        refuse(plan_.net, i, fmt::format("\"{}\" starts with all timesteps of another layer", state.initial()),
+               "train it without --pipeline");
     for (const SequenceLink& link : def.sequence()) {
       check_timesteps(i, link.outer());
       sequences_.insert(link.outer());
@@ -181,10 +223,9 @@ class Planner {
   void check_rows(int i) const {
     const TypedOp& typed = typed_[static_cast<size_t>(i)];
     const OpSpec& spec = *typed.op.spec;
-    std::vector<TensorType> out = typed.out;
+    const std::vector<TensorType> out = read_outputs(i);
     const bool known = std::ranges::all_of(typed.in, [](const TensorType& t) { return t.known || t.absent; });
-    bool fits = known && spec.rowwise && (spec.random || !spec.side_effect) &&
-                spec.rowwise(typed.op.args.get(), ShapeCall(typed.in, out)) >= 1;
+    bool fits = known && (spec.random || !spec.side_effect) && works_by_rows(typed, out) && fits_more_rows(typed, out);
     for (size_t k = 0; k < typed.in.size() && fits; ++k) {
       const std::string& name = typed.op.def.input(static_cast<int>(k));
       const TensorType& type = typed.in[k];
@@ -197,8 +238,49 @@ class Planner {
       refuse(plan_.net, i,
              fmt::format("{} stands between layers, but does not work timestep by timestep", typed.op.def.type()),
              "train it without --pipeline, or put it in front of the layers or behind them");
-    for (const std::string& name : typed.op.def.output())
-      if (!name.empty()) check_timesteps(i, name);
+    for (size_t o = 0; o < out.size(); ++o)
+      if (!out[o].absent) check_timesteps(i, typed.op.def.output(static_cast<int>(o)));
+  }
+
+  // Those that nobody reads are absent.
+  std::vector<TensorType> read_outputs(int i) const {
+    std::vector<TensorType> out = typed_[static_cast<size_t>(i)].out;
+    for (size_t o = 1; o < out.size(); ++o) {
+      const std::string& name = plan_.net.op(i).output(static_cast<int>(o));
+      const auto reads = [&](const std::set<std::string>& names) { return names.count(name) > 0; };
+      out[o].absent = out[o].absent || (std::ranges::none_of(reads_, reads) && outside_.count(name) == 0);
+    }
+    return out;
+  }
+
+  static bool works_by_rows(const TypedOp& typed, std::vector<TensorType> out) {
+    const OpSpec& spec = *typed.op.spec;
+    if (spec.type == "Dropout") return true;
+    return spec.rowwise && spec.rowwise(typed.op.args.get(), ShapeCall(typed.in, out)) >= 1;
+  }
+
+  // That of one timestep more it makes one row more, so that no other input has a row for each.
+  bool fits_more_rows(const TypedOp& typed, const std::vector<TensorType>& out) const {
+    const auto longer = [&](const TensorType& type) {
+      if (type.absent || !type.known || type.shape.rank() < 1 || type.shape[0] != model_.timesteps) return type;
+      return TensorType::of(type.dtype, type.shape.with(0, model_.timesteps + 1));
+    };
+    std::vector<TensorType> in = typed.in, made(out.size());
+    for (size_t k = 0; k < in.size(); ++k) {
+      const std::string& name = typed.op.def.input(static_cast<int>(k));
+      if (blocked_.count(name) > 0 || sequences_.count(name) > 0) in[k] = longer(in[k]);
+    }
+    for (size_t o = 0; o < out.size(); ++o) made[o].absent = out[o].absent;
+    try {
+      infer_types(typed.op, in, made);
+    } catch (const Error&) {
+      return false;
+    }
+    for (size_t o = 0; o < out.size(); ++o) {
+      if (out[o].absent) continue;
+      if (!made[o].known || !(made[o].shape == longer(out[o]).shape) || made[o].shape == out[o].shape) return false;
+    }
+    return true;
   }
 
   void measure() {
@@ -231,6 +313,21 @@ class Planner {
     return crosses.size() == 1 && blocked_.count(*crosses.begin()) > 0;
   }
 
+  // Whether operators on both sides have a parameter or a carried state.
+  bool parts_what_is_shared(int p) const {
+    std::set<std::string> written, before, after;
+    for (int i = 0; i < plan_.net.op_size(); ++i) {
+      for (const std::string& name : reads_[i])
+        if (written.count(name) == 0 && name != model_.input && name != model_.target)
+          (i < p ? before : after).insert(name);
+      written.insert(plan_.net.op(i).output().begin(), plan_.net.op(i).output().end());
+    }
+    return std::ranges::any_of(before, [&](const std::string& name) { return after.count(name) > 0; }) ||
+           std::ranges::any_of(model_.carry, [&](const CarryLink& link) {
+             return (behind_last_writer(plan_.net, link.from()) <= p ? after : before).count(link.to()) > 0;
+           });
+  }
+
   double work_between(int begin, int end) const {
     double sum = 0;
     for (int i = begin; i < end; ++i) sum += plan_.by_block[i] ? flops_[i] : 0;
@@ -242,10 +339,18 @@ class Planner {
 
   // The places at which the most work between two of them is least, by how many ranks have what is in front of each.
   void cut() {
-    std::vector<int> places = {0};
+    std::vector<int> all = {0};
     for (int p = networks_.front() + 1; p <= networks_.back(); ++p)
-      if (is_cut(p)) places.push_back(p);
-    places.push_back(plan_.net.op_size());
+      if (is_cut(p)) all.push_back(p);
+    all.push_back(plan_.net.op_size());
+    std::vector<int> apart = all;
+    std::erase_if(apart, [&](int p) { return parts_what_is_shared(p); });
+    // What is cut at a place that is left out is refused by check_outside, which says what is shared.
+    if (!cut_at(apart) && !cut_at(all)) refuse_cut(all);
+    for (size_t r = 1; r < plan_.first.size(); ++r) plan_.crossing.push_back(*crossing(plan_.first[r]).begin());
+  }
+
+  bool cut_at(const std::vector<int>& places) {
     constexpr double kNever = std::numeric_limits<double>::infinity();
     std::vector<std::vector<double>> least(static_cast<size_t>(ranks_) + 1, std::vector<double>(places.size(), kNever));
     std::vector<std::vector<size_t>> from(least.size(), std::vector<size_t>(places.size(), 0));
@@ -257,7 +362,7 @@ class Planner {
           const double most = std::max(least[r - 1][j], work_between(places[j], places[k]));
           if (most < least[r][k]) least[r][k] = most, from[r][k] = j;
         }
-    if (least.back().back() == kNever) refuse_cut(places);
+    if (least.back().back() == kNever) return false;
     plan_.first.assign(static_cast<size_t>(ranks_), 0);
     size_t at = places.size() - 1;
     for (size_t r = least.size() - 1; r > 0; --r) {
@@ -265,7 +370,7 @@ class Planner {
       at = from[r][at];
       plan_.first[r - 1] = places[at];
     }
-    for (size_t r = 1; r < plan_.first.size(); ++r) plan_.crossing.push_back(*crossing(plan_.first[r]).begin());
+    return true;
   }
 
   [[noreturn]] void refuse_cut(const std::vector<int>& places) const {
@@ -303,6 +408,51 @@ class Planner {
               "the state \"{}\" is carried to \"{}\", which another rank reads", link.from(), link.to());
   }
 
+  // Operators of the net as it is trained.
+  NetDef part(int begin, int end) const {
+    NetDef net = expanded_;
+    net.clear_op();
+    net.clear_external_output();
+    for (int i = begin; i < end; ++i) *net.add_op() = expanded_.op(i);
+    return net;
+  }
+
+  // Throws NoDependence if the target depends on none of what is wanted.
+  void differentiate(NetDef net, const std::string& target, const std::set<std::string>& wanted) const {
+    GradientRequest request;
+    request.targets.emplace_back(target, target == model_.loss ? "" : received_gradient(target));
+    request.wanted = wanted;
+    for (const CarryLink& link : model_.carry) request.stop.insert(link.to());
+    add_gradient_operators(net, request);
+  }
+
+  bool depends(NetDef net, const std::string& target, const std::set<std::string>& wanted) const {
+    try {
+      differentiate(std::move(net), target, wanted);
+    } catch (const NoDependence&) {
+      return false;
+    }
+    return true;
+  }
+
+  void find_gradients() {
+    for (const OperatorDef& op : model_.init.op())
+      for (const std::string& name : op.output()) {
+        const auto type = plan_.types.find(name);
+        const ParameterGroup* group = group_of(model_, name);
+        if (type != plan_.types.end() && is_floating(type->second.dtype) && !(group && group->frozen()))
+          trained_.insert(name);
+      }
+    require(!trained_.empty(), "all parameters of the model are frozen, so there is nothing to train");
+    const int end = expanded_.op_size();
+    differentiate(part(0, end), model_.loss, trained_);
+    for (size_t r = 1; r < plan_.first.size(); ++r) {
+      const std::string& sent = plan_.crossing[r - 1];
+      plan_.gradients.push_back(depends(part(0, plan_.first[r]), sent, trained_) &&
+                                depends(part(plan_.first[r], end), model_.loss, {sent}));
+    }
+  }
+
   const Model& model_;
   const int ranks_;
   WavefrontPlan plan_;
@@ -312,6 +462,8 @@ class Planner {
   std::vector<int> networks_;
   std::vector<std::set<std::string>> reads_;  // by operator
   std::map<std::string, TensorType> feeds_;
+  std::set<std::string> outside_;  // what the net's user reads
+  std::set<std::string> trained_;  // parameters
   std::set<std::string> blocked_, last_states_, sequences_;
   std::set<std::string> whole_, by_blocks_;  // names that operators of either kind have used
 };
@@ -402,6 +554,7 @@ class StageWriter {
   OperatorDef network(int i, int64_t b) const {
     OperatorDef op = between(i, b);
     RecurrentDef& def = *op.MutableExtension(recurrent);
+    name_step_nets(def, b);
     for (SequenceLink& link : *def.mutable_sequence()) link.set_outer(renamed(link.outer(), b));
     for (OutputLink& link : *def.mutable_output()) link.set_outer(renamed(link.outer(), b));
     for (int s = 0; s < def.state_size(); ++s) {
@@ -412,6 +565,14 @@ class StageWriter {
     }
     order_inputs(plan_.net.op(i), op);
     return op;
+  }
+
+  // By their names blocks draw numbers of their own.
+  void name_step_nets(RecurrentDef& def, int64_t b) const {
+    NetDef& step = *def.mutable_step_net();
+    if (!step.name().empty()) step.set_name(block(step.name(), b));
+    for (OperatorDef& op : *step.mutable_op())
+      if (op.HasExtension(recurrent)) name_step_nets(*op.MutableExtension(recurrent), b);
   }
 
   std::string last_of(int i, int s, int64_t b) const {
@@ -484,15 +645,16 @@ NetDef init_of(const NetDef& init, std::set<std::string> wanted) {
   return part;
 }
 
-int first_reader(const NetDef& net, const std::string& name) {
-  for (int i = 0; i < net.op_size(); ++i)
-    if (std::ranges::count(net.op(i).input(), name) > 0) return i;
-  return net.op_size();
-}
-int behind_last_writer(const NetDef& net, const std::string& name) {
-  for (int i = net.op_size() - 1; i >= 0; --i)
-    if (std::ranges::count(net.op(i).output(), name) > 0) return i + 1;
-  return 0;
+// Outputs of the init net that the rank's operators read. What no rank's do belongs to the first one.
+std::set<std::string> owned_by(const Model& model, const WavefrontPlan& plan, int rank,
+                               const std::set<std::string>& reads) {
+  std::set<std::string> all;
+  for (const OperatorDef& op : plan.net.op()) all.merge(reads_of(op));
+  std::set<std::string> owned;
+  for (const OperatorDef& op : model.init.op())
+    for (const std::string& name : op.output())
+      if (!name.empty() && (reads.count(name) > 0 || (rank == 0 && all.count(name) == 0))) owned.insert(name);
+  return owned;
 }
 
 // Where messages of all blocks go: in the order in which their tensors are sent on one side and received on the other.
@@ -544,6 +706,8 @@ Model wavefront_stage(const Model& model, const WavefrontPlan& plan, int rank, i
       types.push_back(TensorType::of(type.dtype, type.shape.with(0, rows)));
     }
   };
+  stage.gives_gradients = rank > 0 && plan.gradients[static_cast<size_t>(rank) - 1];
+  stage.gets_gradients = !stage.is_last() && plan.gradients[static_cast<size_t>(rank)];
   if (rank > 0)
     add_blobs(plan.crossing[static_cast<size_t>(rank) - 1], stage.received_in_one, stage.received,
               stage.received_types);
@@ -553,7 +717,8 @@ Model wavefront_stage(const Model& model, const WavefrontPlan& plan, int rank, i
   std::set<std::string> reads;
   for (const OperatorDef& op : stage.in_one.op()) reads.merge(reads_of(op));
   std::erase_if(part.carry, [&](const CarryLink& link) { return reads.count(link.to()) == 0; });
-  part.init = init_of(model.init, reads);
+  stage.owned = owned_by(model, plan, rank, reads);
+  part.init = init_of(model.init, stage.owned);
   require(part.init.op_size() > 0, "rank {} has no parameters", rank);
   return part;
 }

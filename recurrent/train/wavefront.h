@@ -25,6 +25,8 @@ struct WavefrontPlan {
   std::vector<int> first;      // by rank: its first operator
   // By rank but the last one: the value that it hands on.
   std::vector<std::string> crossing;
+  // Whether its gradient comes back: the loss depends on it, and it on a parameter that is trained.
+  std::vector<bool> gradients;
   std::map<std::string, TensorType> types;  // of all blobs, on all timesteps
   // FLOPs of the forward pass: by rank of its operators that run by blocks; of those in front of the layers and behind.
   std::vector<double> work;

@@ -1,6 +1,9 @@
 #include "tests/recurrent/stack_text.h"
 
+#include <algorithm>
+
 #include "stepnet/error.h"
+#include "stepnet/text.h"
 
 namespace stepnet::testing {
 namespace {
@@ -147,6 +150,34 @@ std::string stack_text() {
                      {Layer::gru, Behind::product},
                      {Layer::learned_start, Behind::tanh_in_place},
                      {Layer::lstm, Behind::norm}});
+}
+
+std::string lstm_stack_text(int layers) {
+  return stack_text(std::vector<std::pair<Layer, Behind>>(static_cast<size_t>(layers), {Layer::lstm, Behind::nothing}));
+}
+
+NetDef with_between(const std::string& stack, int l, const std::string& op) {
+  const NetDef net = parse_net_text(stack, "stack.pbtxt"), between = parse_net_text(op, "between.pbtxt");
+  const std::string y = fmt::format("y_{}", l);
+  NetDef made = net;
+  made.clear_op();
+  for (OperatorDef reader : net.op()) {
+    for (std::string& name : *reader.mutable_input())
+      if (name == y) name = "between";
+    const bool writes = std::ranges::count(reader.output(), y) > 0;
+    *made.add_op() = std::move(reader);
+    if (!writes) continue;
+    for (const OperatorDef& added : between.op()) *made.add_op() = added;
+  }
+  return made;
+}
+
+std::string with_ones(const std::string& stack, const std::string& name, const std::string& shape) {
+  const std::string before = "  loss: \"loss\"", fill = "op { type: \"ConstantFill\" output: \"" + name + "\" ";
+  const size_t at = stack.find("  }\n" + before);
+  require(at != std::string::npos, "the stack has no init net");
+  return stack.substr(0, at) + "    " + fill + "arg { name: \"shape\" " + shape +
+         " } arg { name: \"value\" f: 1 } }\n" + stack.substr(at);
 }
 
 }  // namespace stepnet::testing

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "stepnet/proto/net.pb.h"
+
 namespace stepnet::testing {
 
 // How a layer is written, and what stands behind it.
@@ -16,5 +18,14 @@ std::string stack_text(const std::vector<std::pair<Layer, Behind>>& layers);
 
 // Four layers, one of each kind.
 std::string stack_text();
+
+// LSTMs that nothing stands between: layer l makes y_l.
+std::string lstm_stack_text(int layers);
+
+// The stack with operators behind layer `l`, which read y_l and write "between". What read y_l reads that.
+NetDef with_between(const std::string& stack, int l, const std::string& op);
+
+// The same with a parameter of ones more.
+std::string with_ones(const std::string& stack, const std::string& name, const std::string& shape);
 
 }  // namespace stepnet::testing

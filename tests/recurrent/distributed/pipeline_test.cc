@@ -9,6 +9,7 @@
 #include "recurrent/distributed/join_ranks.h"
 #include "recurrent/train/memory_budget.h"
 #include "recurrent/train/wavefront.h"
+#include "stepnet/arguments.h"
 #include "stepnet/matmul.h"
 #include "tests/core/errors.h"
 #include "tests/operators/collective/ranks.h"
@@ -24,6 +25,8 @@ Model stack_model(int64_t batch = 3, const std::string& text = stack_text()) {
   model.batch = batch;
   return model;
 }
+
+Model model_of(const NetDef& net) { return in_doubles(read_model(net)); }
 
 Model stage_model(const Model& whole, int64_t blocks) {
   Model model = whole;
@@ -133,20 +136,172 @@ TEST(Pipeline, GoesOnInOneProcessAndBack) {
   expect_collected(*whole, *third);
 }
 
+// All layers start as copies of one that is itself a copy of what no operator reads, and biases of two as parts of one
+// tensor.
+Model model_of_copies() {
+  const std::string stack = with_ones(with_ones(lstm_stack_text(4), "w", "ints: 48 ints: 12"), "b", "ints: 192");
+  Model model = model_of(parse_net_text(stack, "stack.pbtxt"));
+  std::vector<OperatorDef> copies;
+  OperatorDef split;
+  split.set_type("Split");
+  split.add_input("b");
+  *split.add_arg() = make_arg("axis", 0);
+  for (OperatorDef& op : *model.init.mutable_op()) {
+    const std::string name = op.output(0), kind = name.substr(0, name.rfind('_'));
+    if (!name.ends_with("_0") && (kind == "w_ih" || kind == "w_hh" || name == "b_ih_3" || name == "b_hh_3")) {
+      OperatorDef& copy = copies.emplace_back();
+      copy.set_type("Copy");
+      copy.add_input(kind + "_0");
+      copy.add_output(name);
+    } else if (name == "w_hh_0") {
+      OperatorDef& copy = *copies.emplace(copies.begin());
+      copy.set_type("Copy");
+      copy.add_input("w");
+      copy.add_output(name);
+    } else if (kind == "b_ih" || kind == "b_hh") {
+      if (!name.ends_with("_0")) split.add_output(name);
+    }
+  }
+  copies.push_back(split);
+  const auto is_copied = [&](const OperatorDef& op) {
+    return std::ranges::any_of(
+        copies, [&](const OperatorDef& copy) { return std::ranges::count(copy.output(), op.output(0)) > 0; });
+  };
+  NetDef init;
+  for (const OperatorDef& op : model.init.op())
+    if (!is_copied(op)) *init.add_op() = op;
+  for (const OperatorDef& op : copies) *init.add_op() = op;
+  model.init = init;
+  return model;
+}
+
 // A rank has its layers only.
 TEST(Pipeline, SharesParametersOut) {
-  const auto together = stage_session(stack_model(), adam(), 3);
-  const auto alone = session_of(stack_model(), adam(), nullptr);
-  const auto own = static_cast<double>(together->parameter_names().size());
-  EXPECT_EQ(sum_over_ranks(own), alone->parameter_names().size());
+  for (const Model& model : {stack_model(), model_of_copies()}) {
+    const auto together = stage_session(model, adam(), 3);
+    const auto alone = session_of(model, adam(), nullptr);
+    const auto own = static_cast<double>(together->parameter_names().size());
+    EXPECT_EQ(sum_over_ranks(own), alone->parameter_names().size());
+  }
+}
+
+// What a rank makes for its own parameters' sake is another rank's to train and to save.
+TEST(Pipeline, TrainsParametersThatStartAsThoseOfOtherRanks) { expect_trains_alike(model_of_copies(), adam(), 3, 4); }
+
+// Decay that parameters would feel which no gradient reaches, and the norm of what reaches others.
+OptimizerOptions decay() {
+  OptimizerOptions optimizer = adam();
+  optimizer.optimizer = "adamw";
+  optimizer.weight_decay = 0.1;
+  optimizer.clip = 0.05;
+  return optimizer;
+}
+
+TEST(Pipeline, SendsNoGradientsThroughWhatStopsThem) {
+  for (const int l : {0, 1, 2}) {
+    SCOPED_TRACE(l);
+    const std::string stop = "op { type: 'StopGradient' input: 'y_" + std::to_string(l) + "' output: 'between' }";
+    expect_trains_alike(model_of(with_between(lstm_stack_text(4), l, stop)), decay(), 3, 4);
+    if (HasFailure()) return;
+  }
+}
+
+Model frozen_model(const std::vector<std::string>& patterns) {
+  Model model = model_of(parse_net_text(lstm_stack_text(4), "stack.pbtxt"));
+  for (const std::string& pattern : patterns) {
+    ParameterGroup& group = model.groups.emplace_back();
+    group.set_parameters(pattern);
+    group.set_frozen(true);
+  }
+  return model;
+}
+
+// Of the first rank, of one in the middle, of the last one, or of all but one.
+TEST(Pipeline, HasRanksWhoseParametersAreFrozen) {
+  for (const std::vector<std::string>& patterns :
+       std::vector<std::vector<std::string>>{{"E", "*_0", "*_1"},
+                                             {"*_1"},
+                                             {"*_2", "*_3", "*_out"},
+                                             {"E", "*_0", "*_1", "*_2", "w_*_3"},
+                                             {"*_1", "*_2", "*_3", "*_out"}}) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(patterns, " ")));
+    expect_trains_alike(frozen_model(patterns), decay(), 3, 4);
+    OptimizerOptions accumulated = adam();
+    accumulated.accumulate = 2;
+    accumulated.average = 0.9;
+    expect_trains_alike(frozen_model(patterns), accumulated, 2, 4);
+    if (HasFailure()) return;
+  }
+}
+
+// A layer in the middle that is frozen and stops gradients, below one that is trained.
+TEST(Pipeline, HasFrozenRanksThatStopGradients) {
+  Model model =
+      model_of(with_between(lstm_stack_text(4), 1, "op { type: 'StopGradient' input: 'y_1' output: 'between' }"));
+  model.groups = frozen_model({"*_1", "*_2"}).groups;
+  expect_trains_alike(model, decay(), 3, 4);
+}
+
+TEST(Pipeline, RunsOperatorsBetweenLayers) {
+  const std::string dropout =
+      "op { type: 'Dropout' input: 'y_1' output: 'between' output: 'kept' arg { name: 'ratio' f: 0 } }";
+  const std::string concat =
+      "op { type: 'Concat' input: 'y_1' input: 'y_1' output: 'two' output: 'sizes' arg { name: 'axis' i: 2 } }"
+      "op { type: 'FC' input: 'two' input: 'narrow' output: 'between' arg { name: 'axis' i: 2 } }";
+  const std::string add = "op { type: 'Add' input: 'y_1' input: 'place' output: 'between' }";
+  const std::string stack =
+      with_ones(with_ones(lstm_stack_text(4), "narrow", "ints: 12 ints: 24"), "place", "ints: 3 ints: 12");
+  for (const std::string& op : {dropout, concat, add}) {
+    SCOPED_TRACE(op);
+    expect_trains_alike(model_of(with_between(stack, 1, op)), adam(), 3, 4);
+    if (HasFailure()) return;
+  }
+}
+
+// Two products of one input, which become one.
+TEST(Pipeline, RunsLayersWhoseProductsAreMerged) {
+  const std::string stack = with_ones(with_ones(stack_text({{Layer::learned_start, Behind::nothing},
+                                                            {Layer::lstm, Behind::nothing},
+                                                            {Layer::learned_start, Behind::nothing},
+                                                            {Layer::lstm, Behind::nothing}}),
+                                                "Z_0", "ints: 12 ints: 12"),
+                                      "Z_2", "ints: 12 ints: 12");
+  NetDef net = parse_net_text(stack, "stack.pbtxt");
+  for (OperatorDef& op : *net.mutable_op()) {
+    if (!op.HasExtension(recurrent)) continue;
+    NetDef& step = *op.MutableExtension(recurrent)->mutable_step_net();
+    const std::string weights = step.op(0).input(1) == "A_0" ? "Z_0" : "Z_2";
+    OperatorDef product = step.op(0), gate = step.op(3);
+    product.set_input(1, weights);
+    product.set_output(0, "z_t");
+    gate.set_input(0, "z_t");
+    gate.set_output(0, "g_t");
+    step.mutable_op(2)->add_input("g_t");
+    *step.add_op() = product;
+    *step.add_op() = gate;
+    std::rotate(step.mutable_op()->begin(), step.mutable_op()->end() - 2, step.mutable_op()->end());
+    op.add_input(weights);
+  }
+  expect_trains_alike(model_of(net), adam(), 3, 4);
+}
+
+// Each rank has all layers that read one parameter.
+TEST(Pipeline, KeepsLayersWithSharedParametersTogether) {
+  std::string stack = lstm_stack_text(ranks() + 1);
+  NetDef net = parse_net_text(stack, "stack.pbtxt");
+  for (OperatorDef& op : *net.mutable_op())
+    for (std::string& name : *op.mutable_input())
+      if (name == "w_ih_1" || name == "b_hh_1") name.back() = '0';
+  expect_trains_alike(model_of(net), adam(), 3, 4);
 }
 
 int64_t live() { return allocator(Device{}).counters().live; }
 
 TEST(Pipeline, TakesWhatIsEstimated) {
   const SerialScope serial;
-  for (const int64_t blocks : {1, 3}) {
-    const Model whole = stack_model();
+  const Model frozen = frozen_model({"E", "*_0", "*_1"});
+  for (const auto& [whole, blocks] :
+       {std::pair{stack_model(), 1}, {stack_model(), 3}, {model_of_copies(), 3}, {frozen, 3}}) {
     const Model model = stage_model(whole, blocks);
     const int64_t peak = training_peak({.model = model, .optimizer = adam()});
     forget_products();
