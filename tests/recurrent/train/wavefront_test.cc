@@ -118,6 +118,101 @@ TEST(Wavefront, LeavesSumsWhoseTermsAreReadElsewhere) {
   EXPECT_EQ(net.ShortDebugString(), before);
 }
 
+void add_names(const NetDef& net, std::vector<std::string>& names) {
+  for (const OperatorDef& op : net.op()) {
+    if (!op.HasExtension(recurrent)) continue;
+    names.push_back(op.GetExtension(recurrent).step_net().name());
+    add_names(op.GetExtension(recurrent).step_net(), names);
+  }
+}
+
+// Their names tell the numbers apart that they draw.
+TEST(Wavefront, GivesBlocksStepNetsOfTheirOwn) {
+  const Model model = model_of(stack_text({{Layer::learned_start, Behind::nothing}}));
+  WavefrontPlan plan = plan_wavefront(model, 1);
+  OperatorDef& layer = *plan.net.mutable_op(1);
+  OperatorDef nested = layer;
+  nested.MutableExtension(recurrent)->mutable_step_net()->set_name("nested");
+  *layer.MutableExtension(recurrent)->mutable_step_net()->add_op() = nested;
+  std::vector<std::string> names;
+  add_names(wavefront_stage(model, plan, 0, 2).forward, names);
+  EXPECT_EQ(names, (std::vector<std::string>{"cell_0/block_0", "nested/block_0", "cell_0/block_1", "nested/block_1"}));
+  names.clear();
+  add_names(wavefront_stage(model, plan, 0, 2).stage->in_one, names);
+  EXPECT_EQ(names, (std::vector<std::string>{"cell_0", "nested"}));
+}
+
+// Two layers with the same weights are no place to cut at.
+TEST(Wavefront, CutsWhereNoParameterCrosses) {
+  NetDef net = parse_net_text(lstm_stack_text(3), "stack.pbtxt");
+  for (OperatorDef& op : *net.mutable_op())
+    for (std::string& name : *op.mutable_input())
+      if (name == "w_ih_1" || name == "b_hh_1") name.back() = '0';
+  const WavefrontPlan plan = plan_wavefront(read_model(net), 2);
+  EXPECT_EQ(plan.crossing, std::vector<std::string>{"y_1"});
+}
+
+TEST(Wavefront, TellsWhereGradientsGo) {
+  const auto gradients = [](const NetDef& net, const std::vector<std::string>& frozen) {
+    Model model = read_model(net);
+    for (const std::string& pattern : frozen) {
+      ParameterGroup& group = model.groups.emplace_back();
+      group.set_parameters(pattern);
+      group.set_frozen(true);
+    }
+    return plan_wavefront(model, 4).gradients;
+  };
+  const NetDef stack = parse_net_text(lstm_stack_text(4), "stack.pbtxt");
+  const NetDef stops =
+      with_between(lstm_stack_text(4), 1, "op { type: 'StopGradient' input: 'y_1' output: 'between' }");
+  EXPECT_EQ(gradients(stack, {}), (std::vector<bool>{true, true, true}));
+  EXPECT_EQ(gradients(stack, {"E", "*_0"}), (std::vector<bool>{false, true, true}));
+  EXPECT_EQ(gradients(stack, {"*_1", "*_2", "*_3"}), (std::vector<bool>{true, true, true}));
+  EXPECT_EQ(gradients(stops, {}), (std::vector<bool>{false, false, true}));
+  EXPECT_EQ(gradients(stops, {"*_2"}), (std::vector<bool>{false, false, false}));
+  expect_contains(error_text([&] { gradients(stack, {"*"}); }), "all parameters of the model are frozen");
+  expect_contains(error_text([&] { gradients(stops, {"*_2", "*_3", "*_out"}); }), "depends on none of the blobs");
+}
+
+TEST(Wavefront, RefusesOperatorsThatDoNotWorkByTimesteps) {
+  const std::string stack =
+      with_ones(with_ones(lstm_stack_text(2), "places", "ints: 7 ints: 3 ints: 12"), "times", "ints: 7");
+  const auto refusal = [&](const std::string& op) {
+    return error_text([&] { plan_wavefront(read_model(with_between(stack, 0, op)), 2); });
+  };
+  for (const char* type : {"Add", "Sub", "Mul", "Div", "Pow", "Sum"})
+    expect_contains(refusal(fmt::format("op {{ type: '{}' input: 'y_0' input: 'places' output: 'between' }}", type)),
+                    fmt::format("{} stands between layers, but does not work timestep by timestep", type));
+  expect_contains(refusal("op { type: 'LT' input: 'y_0' input: 'y_0' output: 'less' }"
+                          "op { type: 'Where' input: 'less' input: 'y_0' input: 'places' output: 'between' }"),
+                  "Where stands between layers, but does not work timestep by timestep");
+  expect_contains(refusal("op { type: 'Concat' input: 'y_0' input: 'places' output: 'two' arg { name: 'axis' i: 2 } }"
+                          "op { type: 'Slice' input: 'two' output: 'between' arg { name: 'starts' ints: 0 ints: 0 "
+                          "ints: 0 } arg { name: 'ends' ints: -1 ints: -1 ints: 12 } }"),
+                  "Concat stands between layers, but does not work timestep by timestep");
+  expect_contains(
+      refusal("op { type: 'Add' input: 'y_0' input: 'times' output: 'between' arg { name: 'broadcast' i: 1 } "
+              "arg { name: 'axis' i: 0 } }"),
+      "Add stands between layers, but does not work timestep by timestep");
+}
+
+// A step net's references are to whole values.
+TEST(Wavefront, RefusesStepNetsThatReadALayerAsAWhole) {
+  NetDef net = parse_net_text(stack_text({{Layer::lstm, Behind::nothing}, {Layer::learned_start, Behind::nothing}}),
+                              "stack.pbtxt");
+  NetDef& step = *net.mutable_op(2)->MutableExtension(recurrent)->mutable_step_net();
+  OperatorDef& mean = *step.add_op();
+  mean = parse_net_text(
+             "op { type: 'ReduceMean' input: 'y_0' output: 'mean_t' arg { name: 'axes' ints: 0 } "
+             "arg { name: 'keepdims' i: 1 } }",
+             "mean.pbtxt")
+             .op(0);
+  step.mutable_op(2)->add_input("mean_t");
+  std::rotate(step.mutable_op()->begin(), step.mutable_op()->end() - 1, step.mutable_op()->end());
+  expect_contains(error_text([&] { plan_wavefront(read_model(net), 1); }),
+                  "the step net reads all timesteps of \"y_0\"");
+}
+
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
