@@ -138,7 +138,8 @@ class Builder {
       dry->bounds[name] = {type.dtype, type.shape};
     };
     for (size_t b = 0; b < stage.received.size(); ++b) bound(stage.received[b], stage.received_types[b]);
-    for (size_t b = 0; b < stage.sent.size(); ++b) bound(received_gradient(stage.sent[b]), stage.sent_types[b]);
+    for (size_t b = 0; b < stage.sent.size() && stage.gets_gradients; ++b)
+      bound(received_gradient(stage.sent[b]), stage.sent_types[b]);
   }
 
   // The operators behind the gradient pass clip gradients, and change parameters.

@@ -6,6 +6,8 @@
 #include <random>
 
 #include "core/compute/threads.h"
+#include "core/net/dataflow.h"
+#include "core/operator/dry_run.h"
 #include "recurrent/distributed/join_ranks.h"
 #include "recurrent/train/memory_budget.h"
 #include "recurrent/train/wavefront.h"
@@ -310,6 +312,19 @@ TEST(Pipeline, TakesWhatIsEstimated) {
     TrainingSession session(model, adam(), text_batches(whole, streams_of(whole)), 3, kSteps);
     for (int i = 0; i < 4; ++i) session.step();
     EXPECT_EQ(allocator(Device{}).counters().peak - base, peak) << blocks;
+  }
+}
+
+// Of what it receives, in an estimate, and of nothing else.
+TEST(Pipeline, SaysTheTypesOfWhatComes) {
+  for (const Model& whole : {stack_model(), frozen_model({"E", "*_0", "*_1"})}) {
+    DryScope scope;
+    const auto session = training_net_session({.model = stage_model(whole, 3), .optimizer = adam()});
+    const std::set<std::string> made = written_names(session->net->def());
+    size_t received = 0;
+    for (const OperatorDef& op : session->net->def().op()) received += op.type() == "ReceiveTensor" ? 1 : 0;
+    EXPECT_EQ(scope.bounds.size(), received);
+    for (const auto& [name, most] : scope.bounds) EXPECT_EQ(made.count(name), 1U) << name;
   }
 }
 
