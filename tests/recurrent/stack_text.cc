@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "stepnet/error.h"
+#include "stepnet/proto/recurrent.pb.h"
 #include "stepnet/text.h"
 
 namespace stepnet::testing {
@@ -164,6 +165,9 @@ NetDef with_between(const std::string& stack, int l, const std::string& op) {
   for (OperatorDef reader : net.op()) {
     for (std::string& name : *reader.mutable_input())
       if (name == y) name = "between";
+    if (reader.HasExtension(recurrent))
+      for (SequenceLink& link : *reader.MutableExtension(recurrent)->mutable_sequence())
+        if (link.outer() == y) link.set_outer("between");
     const bool writes = std::ranges::count(reader.output(), y) > 0;
     *made.add_op() = std::move(reader);
     if (!writes) continue;

@@ -236,6 +236,33 @@ TEST(Pipeline, HasRanksWhoseParametersAreFrozen) {
   }
 }
 
+TEST(Pipeline, OfRandomFrozenStacksIsOneProcess) {
+  for (unsigned seed = 0; seed < 16; ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+    const int count = ranks() + below(3);
+    std::vector<std::pair<Layer, Behind>> layers;
+    for (int l = 0; l < count; ++l) layers.emplace_back(static_cast<Layer>(below(4)), static_cast<Behind>(below(5)));
+    const int stopped = below(count);
+    const std::string type = below(2) == 0 ? "StopGradient" : "Copy";
+    const NetDef net = with_between(stack_text(layers), stopped,
+                                    fmt::format("op {{ type: '{}' input: 'y_{}' output: 'between' }}", type, stopped));
+    Model model = model_of(net);
+    std::string frozen;
+    for (int l = -1; l < count; ++l) {
+      if (below(2) == 0) continue;
+      ParameterGroup& group = model.groups.emplace_back();
+      group.set_parameters(l < 0 ? "E" : fmt::format("*_{}", l));
+      group.set_frozen(true);
+      frozen += group.parameters() + " ";
+    }
+    SCOPED_TRACE(
+        fmt::format("seed {}, {} behind layer {}, frozen {}: {}", seed, type, stopped, frozen, stack_text(layers)));
+    expect_trains_alike(model, decay(), 1 + below(7), 3);
+    if (HasFailure()) return;
+  }
+}
+
 // A layer in the middle that is frozen and stops gradients, below one that is trained.
 TEST(Pipeline, HasFrozenRanksThatStopGradients) {
   Model model =
