@@ -55,7 +55,7 @@ void record(int device, const gpu::UnitRows& rows, const Step<T>& step) {
   w.write(in_chain.value(h, step.drop ? -1 : h_prev), step.h, d);
   w.write(in_chain.value(u, step.drop ? -1 : one), step.update, d);
   w.write(in_chain.value(o, one), step.candidate, d);
-  in_chain.record_as(dtype_of<T>(), device, [device, rows, step] { run_rows(device, rows, step); });
+  in_chain.record_as(dtype_of<T>(), device, gpu::QueueAlone([device, rows, step] { run_rows(device, rows, step); }));
 }
 
 template <class T>
@@ -112,7 +112,7 @@ void record(int device, const gpu::UnitRows& rows, const Slopes<T>& s) {
     w.write(in_chain.value(w.product(e, rest, w.one_minus(w.product(o, o))), -1), s.dgates + 2 * d, 3 * d);
   }
   w.write(in_chain.value(w.product(e, u), s.drop ? -1 : e), s.dh_prev, d);
-  in_chain.record_as(dtype_of<T>(), device, [device, rows, s] { run_rows(device, rows, s); });
+  in_chain.record_as(dtype_of<T>(), device, gpu::QueueAlone([device, rows, s] { run_rows(device, rows, s); }));
 }
 
 template <class T>

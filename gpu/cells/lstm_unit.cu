@@ -74,7 +74,7 @@ void record(int device, const gpu::UnitRows& rows, const Step<T>& step) {
   w.write(in_chain.value(w.product(out, w.value(FusedCode::tanh, c)), h_prev), step.h, d);
   for (const auto& [number, value] : {std::pair{0, in}, {1, forget}, {2, out}, {3, candidate}})
     w.write(value, step.active ? step.active + number * d : nullptr, 4 * d);
-  in_chain.record_as(dtype_of<T>(), device, [device, rows, step] { run_rows(device, rows, step); });
+  in_chain.record_as(dtype_of<T>(), device, gpu::QueueAlone([device, rows, step] { run_rows(device, rows, step); }));
 }
 
 template <class T>
@@ -161,7 +161,7 @@ void record(int device, const gpu::UnitRows& rows, const Slopes<T>& s) {
     slope(3, w.product(e, in, w.one_minus(w.product(g, g))));
   }
   if (s.dh_prev) w.write(holds ? in_chain.value(w.zero_like(from_h), from_h) : w.zero_like(from_h), s.dh_prev, d);
-  in_chain.record_as(dtype_of<T>(), device, [device, rows, s] { run_rows(device, rows, s); });
+  in_chain.record_as(dtype_of<T>(), device, gpu::QueueAlone([device, rows, s] { run_rows(device, rows, s); }));
 }
 
 template <class T>

@@ -33,8 +33,8 @@ void product(const Call& call, const ProductSizes& given, const T* a, const T* b
   const int device = device_of(call);
   if (s.k == 0) return add_bias(device, s, s.accumulate, c, bias);
   if (recording())
-    return record({QueuedProduct{dtype_of<T>(), std::is_same_v<T, float> && tf32_allowed(), s, a, b, bias, c},
-                   [device, s, a, b, c, bias] { run_product(device, s, a, b, c, bias); }});
+    return record(QueuedProduct{dtype_of<T>(), std::is_same_v<T, float> && tf32_allowed(), s, a, b, bias, c},
+                  QueueAlone([device, s, a, b, c, bias] { run_product(device, s, a, b, c, bias); }));
   run_product(device, s, a, b, c, bias);
 }
 

@@ -19,6 +19,12 @@ T* out_data(const Call& call, int o) {
   return call.wants(o) ? out_span<T>(call.out(o)).data : nullptr;
 }
 
+// Of operators without lengths. One for all calls, as a tensor of its own is memory from the heap.
+inline const Scalar& no_timestep() {
+  static const Scalar zero(Tensor::scalar<int32_t>(0));
+  return zero;
+}
+
 // The rows of the states, which are input i. The lengths, input `at`, and the timestep, the next one, are read on the
 // device; a row with a negative length is one that is over, and an error.
 struct UnitRows {
@@ -36,7 +42,7 @@ struct UnitRows {
         timestep(a.sequence_lengths && call.in(at + 1).device().kind == DeviceKind::cuda
                      ? in_data<int32_t>(call, at + 1)
                      : nullptr),
-        now(a.sequence_lengths ? call.in(at + 1) : Tensor::scalar<int32_t>(0)),
+        now(a.sequence_lengths ? Scalar(call.in(at + 1)) : no_timestep()),
         bounds(gpu::bounds(call, "a length in seq_lengths")) {}
 
   __device__ bool valid(size_t n) const {
@@ -64,11 +70,10 @@ class ChainRows {
   // The value, in rows that are over another one, or 0 if that is -1.
   int value(int within, int over) const { return left_ < 0 ? within : writer_.if_positive(left_, within, over); }
 
-  void record_as(DType dtype, int device, std::function<void()> run) const {
-    std::function<void()> check;
-    if (rows_.lengths) check = [device, rows = rows_] { check_lengths(device, rows); };
-    writer_.record_as(dtype, static_cast<int64_t>(rows_.d), static_cast<int64_t>(rows_.count), std::move(run),
-                      std::move(check));
+  void record_as(DType dtype, int device, const QueueAlone& run) const {
+    QueueAlone check;
+    if (rows_.lengths) check = QueueAlone([device, rows = rows_] { check_lengths(device, rows); });
+    writer_.record_as(dtype, static_cast<int64_t>(rows_.d), static_cast<int64_t>(rows_.count), run, check);
   }
 
  private:

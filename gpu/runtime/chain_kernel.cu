@@ -140,8 +140,10 @@ class CudaChain : public FusedChain {
   void run(const std::vector<FusedOperand<void>>& tensors, int64_t width, int64_t rows) const override {
     if (width * rows == 0) return;
     if (recording())
-      return record(
-          {QueuedChain{dtype_, codes_, tensors_, tensors, width, rows}, [=, this] { run(tensors, width, rows); }});
+      return record(dtype_, codes_, tensors_, tensors, width, rows, QueueAlone([this](const QueuedWork& work) {
+                      const auto& chain = std::get<QueuedChain>(work.what);
+                      run(chain.operands, chain.width, chain.rows);
+                    }));
     FusedOperands operands{};
     for (size_t t = 0; t < tensors.size(); ++t) {
       require(tensors[t].each == 1 && tensors[t].cycle == 0, "a chain on a GPU has no operands with fewer rows");

@@ -14,10 +14,9 @@ namespace stepnet::gpu {
 namespace {
 
 constexpr int64_t kLeastSteps = 4;
-constexpr int64_t kMostRows = 64;         // of a product: more keep the device busy without all this
-constexpr int64_t kMostGroups = 16;       // of a unit
-constexpr size_t kMostParameters = 4000;  // bytes
-constexpr size_t kMostSince = 4096;       // accesses between two points where blocks wait
+constexpr int64_t kMostRows = 64;    // of a product: more keep the device busy without all this
+constexpr int64_t kMostGroups = 16;  // of a unit
+constexpr size_t kMostSince = 4096;  // accesses between two points where blocks wait
 constexpr int64_t kTile = 16, kTileColumns = 8,
                   kChunk = 32;  // of the tensor cores: rows, columns, and summands at a time
 constexpr int64_t kWarps = kLoopThreads / 32;
@@ -48,45 +47,40 @@ QueuedChain by_rows(QueuedChain chain, int64_t rows) {
 }
 
 bool same_kind(const QueuedProduct& a, const QueuedProduct& b) {
-  return a.dtype == b.dtype && a.sizes == b.sizes && a.b == b.b && a.bias == b.bias;
-}
-bool same_instruction(const FusedInstruction& a, const FusedInstruction& b) {
-  return a.code == b.code && a.a == b.a && a.b == b.b && a.to == b.to &&
-         std::bit_cast<uint64_t>(a.value) == std::bit_cast<uint64_t>(b.value);
+  return a.dtype == b.dtype && a.tf32 == b.tf32 && a.sizes == b.sizes && a.b == b.b && a.bias == b.bias;
 }
 bool same_kind(const QueuedChain& a, const QueuedChain& b) {
-  return a.dtype == b.dtype && (a.code == b.code || std::ranges::equal(*a.code, *b.code, same_instruction)) &&
+  return a.dtype == b.dtype && a.tensors == b.tensors && (a.code == b.code || same_code(*a.code, *b.code)) &&
          a.width == b.width && a.rows == b.rows && a.int32_operands == b.int32_operands &&
          std::ranges::equal(a.operands, b.operands,
                             [](const auto& x, const auto& y) { return x.stride == y.stride && x.step == y.step; });
 }
 bool same_kind(const QueuedWork& a, const QueuedWork& b) {
-  if (a.what.index() != b.what.index()) return false;
+  if (a.what.index() != b.what.index() || bool(a.check) != bool(b.check)) return false;
   if (const auto* product = std::get_if<QueuedProduct>(&a.what))
     return same_kind(*product, std::get<QueuedProduct>(b.what));
   return same_kind(std::get<QueuedChain>(a.what), std::get<QueuedChain>(b.what));
 }
 
 // The addresses that may move: of a product A and C, of a chain all tensors.
-std::vector<const std::byte*> addresses(const QueuedWork& work) {
-  if (const auto* p = std::get_if<QueuedProduct>(&work.what)) return {bytes(p->a), bytes(p->c)};
-  std::vector<const std::byte*> all;
-  for (const FusedOperand<void>& o : std::get<QueuedChain>(work.what).operands) all.push_back(bytes(o.first));
-  return all;
+size_t address_count(const QueuedWork& work) {
+  const auto* chain = std::get_if<QueuedChain>(&work.what);
+  return chain ? chain->operands.size() : 2;
+}
+const std::byte* address(const QueuedWork& work, size_t k) {
+  if (const auto* p = std::get_if<QueuedProduct>(&work.what)) return bytes(k == 0 ? p->a : p->c);
+  return bytes(std::get<QueuedChain>(work.what).operands[k].first);
 }
 
 // Adds the places of work `i` of each timestep; returns the number of the first.
-int add_places(const Timesteps& timesteps, size_t i, LoopPlan& plan) {
-  const size_t first = plan.places.size();
-  const std::vector<const std::byte*> zero = addresses(timesteps[0][i]), one = addresses(timesteps[1][i]),
-                                      two = addresses(timesteps[2][i]), three = addresses(timesteps[3][i]);
-  for (size_t k = 0; k < zero.size(); ++k) plan.places.push_back({zero[k], one[k], two[k], three[k] - one[k]});
-  for (size_t t = 4; t < timesteps.size(); ++t) {
-    const std::vector<const std::byte*> now = addresses(timesteps[t][i]);
-    for (size_t k = 0; k < now.size(); ++k)
-      expect(now[k] == plan.places[first + k].at(static_cast<int64_t>(t)),
+int add_places(Timesteps timesteps, size_t i, LoopPlan& plan) {
+  const size_t first = plan.places.size(), count = address_count(timesteps[0][i]);
+  const auto at = [&](size_t t, size_t k) { return address(timesteps[t][i], k); };
+  for (size_t k = 0; k < count; ++k) plan.places.push_back({at(0, k), at(1, k), at(2, k), at(3, k) - at(1, k)});
+  for (size_t t = 4; t < timesteps.size(); ++t)
+    for (size_t k = 0; k < count; ++k)
+      expect(at(t, k) == plan.places[first + k].at(static_cast<int64_t>(t)),
              "tensors of operator {} do not lie at equal distances", i);
-  }
   return static_cast<int>(first);
 }
 
@@ -97,7 +91,7 @@ int add_constant(const void* address, LoopPlan& plan) {
   return static_cast<int>(plan.constants.size()) - 1;
 }
 
-void expect_same_steps(const Timesteps& timesteps) {
+void expect_same_steps(Timesteps timesteps) {
   expect(static_cast<int64_t>(timesteps.size()) >= kLeastSteps, "there are fewer than {} timesteps", kLeastSteps);
   expect(!timesteps[0].empty(), "a timestep queues nothing");
   for (size_t t = 1; t < timesteps.size(); ++t)
@@ -116,7 +110,7 @@ void expect_product(const QueuedProduct& p, const LoopPlan& plan) {
 }
 
 // Rows, units, and the type of elements.
-void set_sizes(const std::vector<QueuedWork>& step, LoopPlan& plan) {
+void set_sizes(std::span<const QueuedWork> step, LoopPlan& plan) {
   const auto first = std::ranges::find_if(step, [](const QueuedWork& w) { return w.what.index() == 0; });
   if (first != step.end()) {
     plan.rows = std::get<QueuedProduct>(first->what).sizes.m;
@@ -225,7 +219,7 @@ bool clashes(const Access& access, std::span<const Access> others, const LoopPla
 // Goes through all timesteps, and lets blocks wait where they must. What is read early is read before a block waits,
 // and what is not shared is written after it has said that it is there: neither may be what others touch on the other
 // side.
-void set_waits(const Timesteps& timesteps, LoopPlan& plan) {
+void set_waits(Timesteps timesteps, LoopPlan& plan) {
   std::vector<Access> since, before;  // the last point where blocks wait, and the one before it
   for (const auto& step : timesteps)
     for (size_t i = 0; i < step.size(); ++i) {
@@ -260,7 +254,7 @@ struct Range {
 };
 
 // Lengths and numbers of timesteps are read by whoever needs them at any time, and lengths are looked at once.
-void expect_numbers(const Timesteps& timesteps, LoopPlan& plan) {
+void expect_numbers(Timesteps timesteps, LoopPlan& plan) {
   std::vector<Range> numbers;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const auto* chain = std::get_if<LoopChain>(&plan.ops[i].what);
@@ -283,7 +277,7 @@ void expect_numbers(const Timesteps& timesteps, LoopPlan& plan) {
 }
 
 // Weights and biases are read before the first timestep, or in each of them by whoever needs them.
-void expect_constants(const Timesteps& timesteps, LoopPlan& plan) {
+void expect_constants(Timesteps timesteps, LoopPlan& plan) {
   std::vector<std::pair<const std::byte*, const std::byte*>> constants;
   for (const QueuedWork& work : timesteps[0])
     if (const auto* p = std::get_if<QueuedProduct>(&work.what)) {
@@ -441,7 +435,16 @@ LoopChain chain_of(const QueuedChain& given, int place, const LoopPlan& plan) {
   return made;
 }
 
+size_t parameter_count(const LoopPlan& plan) { return 4 * plan.places.size() + plan.constants.size() + 3; }
+
 }  // namespace
+
+bool same_code(std::span<const FusedInstruction> a, std::span<const FusedInstruction> b) {
+  return std::ranges::equal(a, b, [](const FusedInstruction& x, const FusedInstruction& y) {
+    return x.code == y.code && x.a == y.a && x.b == y.b && x.to == y.to &&
+           std::bit_cast<uint64_t>(x.value) == std::bit_cast<uint64_t>(y.value);
+  });
+}
 
 LoopSums sums_of(const LoopPlan& plan, const LoopProduct& p) {
   const int64_t columns = own_columns(plan, p);
@@ -450,16 +453,71 @@ LoopSums sums_of(const LoopPlan& plan, const LoopProduct& p) {
           round_up(columns, kTileColumns)};
 }
 
-bool alike_steps(const std::vector<QueuedWork>& a, const std::vector<QueuedWork>& b) {
+bool alike_steps(std::span<const QueuedWork> a, std::span<const QueuedWork> b) {
   return std::ranges::equal(a, b, [](const QueuedWork& x, const QueuedWork& y) { return same_kind(x, y); });
 }
 
-LoopPlan plan_loop(const Timesteps& timesteps, const LoopLimits& limits) {
+bool is_plan_of(const LoopPlan& plan, std::span<const QueuedWork> step, Timesteps timesteps) {
+  if (static_cast<size_t>(plan.steps) != timesteps.size()) return false;
+  for (size_t t = 0; t < timesteps.size(); ++t) {
+    if (!alike_steps(timesteps[t], step)) return false;
+    auto place = plan.places.begin();  // in the order of the works and their addresses
+    for (const QueuedWork& work : timesteps[t])
+      for (size_t k = 0; k < address_count(work); ++k, ++place)
+        if (place->at(static_cast<int64_t>(t)) != address(work, k)) return false;
+  }
+  return true;
+}
+
+void LoopRecording::clear() {
+  used_ = 0;
+  begins_.clear();
+}
+
+void LoopRecording::begin_step() { begins_.push_back(used_); }
+
+QueuedWork& LoopRecording::next() {
+  if (used_ == works_.size()) works_.emplace_back();
+  QueuedWork& work = works_[used_++];
+  work.run = work.check = {};
+  return work;
+}
+
+QueuedWork& LoopRecording::add(const QueuedProduct& product) {
+  QueuedWork& work = next();
+  if (auto* chain = std::get_if<QueuedChain>(&work.what)) spare_.push_back(std::move(chain->operands));
+  work.what = product;
+  return work;
+}
+
+QueuedWork& LoopRecording::add_chain() {
+  QueuedWork& work = next();
+  if (std::get_if<QueuedChain>(&work.what)) return work;
+  auto& chain = work.what.emplace<QueuedChain>();
+  if (spare_.empty()) {
+    chain.operands.reserve(16);  // more than most have, so that places may be exchanged
+  } else {
+    chain.operands = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  return work;
+}
+
+Timesteps LoopRecording::timesteps() {
+  steps_.clear();
+  for (size_t t = 0; t < begins_.size(); ++t) {
+    const size_t end = t + 1 < begins_.size() ? begins_[t + 1] : used_;
+    steps_.emplace_back(works_.data() + begins_[t], end - begins_[t]);
+  }
+  return steps_;
+}
+
+LoopPlan plan_loop(Timesteps timesteps, const LoopLimits& limits) {
   LoopPlan plan;
   try {
     expect_same_steps(timesteps);
     plan.steps = static_cast<int64_t>(timesteps.size());
-    const std::vector<QueuedWork>& step = timesteps[1];
+    const std::span<const QueuedWork> step = timesteps[1];
     set_sizes(step, plan);
     for (size_t i = 0; i < step.size(); ++i) {
       const int place = add_places(timesteps, i, plan);
@@ -468,7 +526,7 @@ LoopPlan plan_loop(const Timesteps& timesteps, const LoopLimits& limits) {
       else
         plan.ops.push_back({chain_of(std::get<QueuedChain>(step[i].what), place, plan)});
     }
-    expect(loop_parameters(plan, nullptr).size() * sizeof(uint64_t) <= kMostParameters, "there are too many tensors");
+    expect(parameter_count(plan) <= LoopParameters::kMost, "there are too many tensors");
     expect_constants(timesteps, plan);
     expect_numbers(timesteps, plan);
     expect_one_name(plan);
@@ -497,20 +555,21 @@ std::string to_text(const LoopPlan& plan, const LoopLimits& limits) {
                    : fmt::format("{} times in a timestep", waits));
 }
 
-std::vector<uint64_t> loop_parameters(const LoopPlan& plan, void* arrived) {
-  std::vector<uint64_t> words;
-  const auto add = [&](const void* address) { words.push_back(reinterpret_cast<uintptr_t>(address)); };
+LoopParameters loop_parameters(const LoopPlan& plan, void* arrived) {
+  LoopParameters all;
+  const auto add = [&](uint64_t word) { all.words.at(all.count++) = word; };
+  const auto add_address = [&](const void* address) { add(reinterpret_cast<uintptr_t>(address)); };
   for (const LoopPlace& place : plan.places) {
-    add(place.first);
-    add(place.odd);
-    add(place.even);
-    words.push_back(static_cast<uint64_t>(place.stride));
+    add_address(place.first);
+    add_address(place.odd);
+    add_address(place.even);
+    add(static_cast<uint64_t>(place.stride));
   }
-  for (const void* constant : plan.constants) add(constant);
-  add(nullptr);  // so that there is a constant
-  add(arrived);
-  words.push_back(static_cast<uint64_t>(plan.steps));
-  return words;
+  for (const void* constant : plan.constants) add_address(constant);
+  add_address(nullptr);  // so that there is a constant
+  add_address(arrived);
+  add(static_cast<uint64_t>(plan.steps));
+  return all;
 }
 
 }  // namespace stepnet::gpu

@@ -6,13 +6,17 @@
 // first operands of products, for which they wait for each other: as a rule once in a timestep.
 //
 // Source: Diamos et al., Persistent RNNs: stashing recurrent weights on-chip, 2016, for cells of any arithmetic.
-// Threads: pure functions.
+// Threads: pure functions; a recording is one thread's.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <cstring>
 #include <memory>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -46,12 +50,61 @@ struct QueuedChain {
   bool has_int32(size_t k) const { return (int32_operands >> k & 1) != 0; }
 };
 
-struct QueuedWork {
-  std::variant<QueuedProduct, QueuedChain> what;
-  std::function<void()> run;         // queues it by itself
-  std::function<void()> check = {};  // queues once what a kernel of all timesteps leaves out: it looks for bad values
+struct QueuedWork;
+
+// What queues a work or a part of it: a small closure, held in place, as a loop records many of them in every run.
+class QueueAlone {
+ public:
+  QueueAlone() = default;
+  // run(work) or run(), with the work that it stands in.
+  template <class Run>
+  explicit QueueAlone(const Run& run) {
+    static_assert(std::is_trivially_copyable_v<Run> && sizeof(Run) <= kRoom && alignof(Run) <= alignof(int64_t));
+    std::memcpy(room_, &run, sizeof(Run));
+    call_ = [](const void* closure, const QueuedWork& work) {
+      const auto& made = *static_cast<const Run*>(closure);
+      if constexpr (std::is_invocable_v<const Run&, const QueuedWork&>)
+        made(work);
+      else
+        made();
+    };
+  }
+  void operator()(const QueuedWork& work) const { call_(room_, work); }
+  explicit operator bool() const { return call_ != nullptr; }
+
+ private:
+  static constexpr size_t kRoom = 192;
+  alignas(int64_t) std::byte room_[kRoom] = {};
+  void (*call_)(const void*, const QueuedWork&) = nullptr;
 };
-using Timesteps = std::vector<std::vector<QueuedWork>>;  // in the order of the run
+
+struct QueuedWork {
+  std::variant<QueuedProduct, QueuedChain> what = {};
+  QueueAlone run = {};    // queues it by itself
+  QueueAlone check = {};  // queues once what a kernel of all timesteps leaves out: it looks for bad values
+};
+using Timesteps = std::span<const std::span<const QueuedWork>>;  // in the order of the run
+
+// What a loop queues. It keeps its memory when it begins anew, also that of chains' operands, so that loops that are
+// recorded in turns allocate nothing.
+class LoopRecording {
+ public:
+  void clear();
+  void begin_step();
+  // Of the present timestep.
+  QueuedWork& add(const QueuedProduct& product);
+  QueuedWork& add_chain();  // to be filled: but for `run` and `check`, all may be of another one
+  Timesteps timesteps();    // until something is added
+
+ private:
+  QueuedWork& next();
+
+  std::vector<QueuedWork> works_;
+  size_t used_ = 0;
+  std::vector<std::vector<FusedOperand<void>>> spare_;  // of chains in whose places there are products now
+  std::vector<size_t> begins_;                          // of timesteps, in the works
+  std::vector<std::span<const QueuedWork>> steps_;
+};
 
 // What the device offers to one kernel.
 struct LoopLimits {
@@ -126,10 +179,13 @@ struct LoopSums {
 LoopSums sums_of(const LoopPlan& plan, const LoopProduct& product);
 
 // Whether two timesteps queue the same things, but for addresses that move.
-bool alike_steps(const std::vector<QueuedWork>& a, const std::vector<QueuedWork>& b);
+bool alike_steps(std::span<const QueuedWork> a, std::span<const QueuedWork> b);
+bool same_code(std::span<const FusedInstruction> a, std::span<const FusedInstruction> b);
 
 // For all timesteps of a loop. Errors: none; what cannot be done is the plan's refusal.
-LoopPlan plan_loop(const Timesteps& timesteps, const LoopLimits& limits);
+LoopPlan plan_loop(Timesteps timesteps, const LoopLimits& limits);
+// Whether these timesteps are the ones that the plan was made of, the second of which was `step`: works and addresses.
+bool is_plan_of(const LoopPlan& plan, std::span<const QueuedWork> step, Timesteps timesteps);
 
 // The kernel in words, for people.
 std::string to_text(const LoopPlan& plan, const LoopLimits& limits);
@@ -140,6 +196,11 @@ std::string to_text(const LoopPlan& plan, const LoopLimits& limits);
 std::string loop_source(const LoopPlan& plan);
 
 // The kernel's one parameter, as 8-byte words. `arrived`: 4 bytes on the device, zeros when the kernel begins.
-std::vector<uint64_t> loop_parameters(const LoopPlan& plan, void* arrived);
+struct LoopParameters {
+  static constexpr size_t kMost = 500;
+  std::array<uint64_t, kMost> words;  // the first `count`
+  size_t count = 0;
+};
+LoopParameters loop_parameters(const LoopPlan& plan, void* arrived);
 
 }  // namespace stepnet::gpu

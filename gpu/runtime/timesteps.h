@@ -3,7 +3,11 @@
 //
 // Products and chains ask whether their work is recorded instead of being queued. Whatever else comes to the stream, of
 // which a plan knows nothing, ends the recording: then all is queued in its order as if nobody had asked.
-// Threads: a recording is the calling thread's.
+//
+// Where a loop is not captured, all this is done in every run. So a thread keeps its latest plans and the memory of its
+// recording: timesteps that are the ones of a run before, with the same addresses, are launched without being planned
+// anew, and nothing is allocated.
+// Threads: a recording and its plans are the calling thread's.
 #pragma once
 
 #include "core/compute/backend.h"
@@ -16,9 +20,19 @@ namespace stepnet::gpu {
 // step(i) queues timestep i, for every i < count in this order, on the current stream.
 TimestepsOutcome run_timesteps(int device, int64_t count, FunctionRef<int64_t> step);
 
-// Whether the calling thread records; work is then to be handed to record, and not queued.
+// Whether the calling thread records; work is then to be handed to record, and not queued. The rest is as in QueuedWork
+// and QueuedChain.
 bool recording();
-void record(QueuedWork work);
+void record(const QueuedProduct& product, const QueueAlone& run);
+void record(DType dtype, std::span<const FusedInstruction> code, int tensors,
+            std::span<const FusedOperand<void>> operands, uint64_t int32_operands, int64_t width, int64_t rows,
+            const QueueAlone& run, const QueueAlone& check);
+// Of a chain whose instructions somebody keeps.
+void record(DType dtype, const FusedCodes& code, int tensors, std::span<const FusedOperand<void>> operands,
+            int64_t width, int64_t rows, const QueueAlone& run);
+
+// How many loops the calling thread has planned so far.
+int64_t planned_loops();
 
 // A kernel of a plan, for the life of the process.
 class CompiledLoop {

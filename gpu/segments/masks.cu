@@ -58,7 +58,8 @@ void record(int device, DType dtype, const Mask<W>& m) {
   const int y = m.beyond ? w.value(FusedCode::unless_positive, left, x)
                          : w.if_positive(left, x, m.others ? w.read(m.others, width) : -1);
   w.write(y, m.y, width);
-  w.record_as(dtype, width, static_cast<int64_t>(m.lengths.size), [device, m] { mask_rows(device, m); });
+  w.record_as(dtype, width, static_cast<int64_t>(m.lengths.size),
+              gpu::QueueAlone([device, m] { mask_rows(device, m); }));
 }
 
 void apply_mask_by_length(const MaskByLengthArgs& args, Call& call) {

@@ -106,8 +106,8 @@ class LoadedLoop : public CompiledLoop {
   LoadedLoop& operator=(const LoadedLoop&) = delete;
 
   void launch(cudaStream_t stream, const LoopPlan& plan, void* arrived) const override {
-    std::vector<uint64_t> words = loop_parameters(plan, arrived);
-    void* parameters[] = {words.data()};
+    LoopParameters words = loop_parameters(plan, arrived);
+    void* parameters[] = {words.words.data()};
     gpu::check(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel_),
                                            dim3(static_cast<unsigned>(plan.blocks)), dim3(kLoopThreads), parameters,
                                            plan.shared_bytes, stream));

@@ -33,7 +33,8 @@ RowsOfChain rows_of_chain(const std::vector<ChainPlace>& places, size_t sources,
 
 void run_on_device(const FusedChain& chain, DType dtype, const std::vector<ChainPlace>& places, size_t sources,
                    const RowsOfChain& rows, Call& call) {
-  std::vector<FusedOperand<void>> tensors(places.size());
+  static thread_local std::vector<FusedOperand<void>> tensors;  // so that a timestep allocates nothing
+  tensors.resize(places.size());
   for (size_t p = 0; p < places.size(); ++p) {
     const auto i = static_cast<int>(p);
     const std::byte* first =

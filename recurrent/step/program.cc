@@ -950,9 +950,8 @@ bool StepProgram::may_capture(const RunContext& run) const {
 }
 
 // Whatever a run's kernels are given.
-std::vector<const void*> StepProgram::addresses() const {
-  std::vector<const void*> all = {reinterpret_cast<const void*>(range_.first),
-                                  reinterpret_cast<const void*>(range_.count)};
+void StepProgram::note_addresses(std::vector<const void*>& all) const {
+  all.assign({reinterpret_cast<const void*>(range_.first), reinterpret_cast<const void*>(range_.count)});
   for (const auto& slot : ir_.slots)
     for (const Tensor* t : {&std::as_const(slot->tensor), &std::as_const(slot->whole)}) {
       all.push_back(t->storage() ? t->storage()->data() : nullptr);
@@ -964,7 +963,6 @@ std::vector<const void*> StepProgram::addresses() const {
       all.push_back(std::as_const(sum.from).raw());
       all.push_back(std::as_const(sum.to).raw());
     }
-  return all;
 }
 
 static std::string loop_name(const StepSpec& spec) {
@@ -1004,11 +1002,12 @@ void StepProgram::run_captured(RunContext& run) {
     if (all.size() == most) all.erase(all.begin());
     all.push_back(std::move(added));
   };
-  std::vector<const void*> now = addresses();
+  static thread_local std::vector<const void*> now;  // so that a run that replays a graph allocates nothing
+  note_addresses(now);
   if (const auto at = std::ranges::find(captured_, now, &Captured::addresses); at != captured_.end())
     return at->graph->replay();
   if (std::ranges::find(seen_addresses_, now) == seen_addresses_.end()) {
-    keep(seen_addresses_, kMostSeen, std::move(now));
+    keep(seen_addresses_, kMostSeen, now);
     return run_blocks(run);
   }
   std::unique_ptr<DeviceGraph> graph;
@@ -1025,7 +1024,7 @@ void StepProgram::run_captured(RunContext& run) {
     return;
   }
   graph->replay();
-  keep(captured_, kMostGraphs, Captured{std::move(now), std::move(graph)});
+  keep(captured_, kMostGraphs, Captured{now, std::move(graph)});
 }
 
 }  // namespace stepnet

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "core/compute/backend.h"
 #include "core/compute/half_spans.h"
@@ -33,7 +34,10 @@ void add_on_device(const Tensor& from, Tensor& to) {
   require(from.dtype() == to.dtype(), "rows of {} cannot be added to {} on {}", dtype_name(from.dtype()), to,
           to.device().str());
   void* const sum = to.raw();
-  adding_chain(to.device(), to.dtype()).run({{sum}, {const_cast<std::byte*>(from.raw())}, {sum}}, to.size(), 1);
+  static thread_local std::vector<FusedOperand<void>> tensors(3);  // so that a timestep allocates nothing
+  tensors[0] = tensors[2] = {sum};
+  tensors[1] = {const_cast<std::byte*>(from.raw())};
+  adding_chain(to.device(), to.dtype()).run(tensors, to.size(), 1);
 }
 
 // To a total of float32, or of halves, which become floats a piece at a time.

@@ -41,7 +41,7 @@ TEST(GpuCompiler, CompilesTimesteps) {
       for (const int64_t units : {7, 100, 768}) {
         const LstmLoop loop{.dtype = dtype, .rows = rows, .units = units};
         const gpu::LoopLimits limits{.blocks = 132, .shared_bytes = 227 << 10, .tensor_cores = capability >= 80};
-        const gpu::LoopPlan plan = gpu::plan_loop(loop.timesteps(), limits);
+        const gpu::LoopPlan plan = gpu::plan_loop(loop.recording().timesteps(), limits);
         ASSERT_EQ(plan.refusal, "");
         EXPECT_GT(gpu::compile_kernel(gpu::loop_source(plan), capability).size(), 500U);
       }
@@ -119,7 +119,7 @@ TEST(GpuCompiler, TimestepsNeedWhatThePlanSays) {
         for (const auto& [rows, units] : {std::pair{1, 100}, {16, 768}, {64, 512}}) {
           LstmLoop loop = cell;
           loop.dtype = dtype, loop.rows = rows, loop.units = units;
-          const gpu::LoopPlan plan = gpu::plan_loop(loop.timesteps(), limits);
+          const gpu::LoopPlan plan = gpu::plan_loop(loop.recording().timesteps(), limits);
           SCOPED_TRACE(fmt::format("sm_{} {} {} rows {} units, {}{}: {}", capability, dtype_name(dtype), rows, units,
                                    loop.backward ? "backward" : "forward", loop.has_lengths ? " with lengths" : "",
                                    plan.refusal));

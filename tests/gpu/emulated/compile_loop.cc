@@ -128,6 +128,7 @@ class Run {
 class ImitatedLoop : public CompiledLoop {
  public:
   void launch(cudaStream_t stream, const LoopPlan& plan, void*) const override {
+    const emulated::Inside inside;  // a copy of the plan is the imitation's
     emulated::enqueue(stream, [plan] {
       if (with_half(plan.dtype, [&](auto zero) { Run<decltype(zero)>(plan).all(); })) return;
       Run<float>(plan).all();

@@ -13,6 +13,9 @@
 #include <cstddef>
 #include <functional>
 #include <type_traits>
+#include <utility>
+
+#include "tests/gpu/emulated/calls.h"
 
 #define __global__
 #define __device__
@@ -96,6 +99,11 @@ T atomicAdd(T* to, T value) {
 namespace emulated {
 
 void enqueue(cudaStream_t stream, std::function<void()> work);
+template <class Work>
+void enqueue(cudaStream_t stream, Work work) {
+  const Inside inside;
+  enqueue(stream, std::function<void()>(std::move(work)));
+}
 // All threads of one block.
 void run_block(unsigned block, unsigned blocks, unsigned threads, const std::function<void()>& body);
 
@@ -107,6 +115,7 @@ namespace stepnet::gpu {
 template <class... P>
 void launch(void (*kernel)(P...), unsigned blocks, unsigned threads, cudaStream_t stream,
             std::type_identity_t<P>... args) {
+  emulated::count_call("launch");
   emulated::enqueue(stream, [=] {
     const std::function<void()> body = [&] { kernel(args...); };
     for (unsigned b = 0; b < blocks; ++b) emulated::run_block(b, blocks, threads, body);

@@ -8,12 +8,52 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+namespace emulated {
+namespace {
+
+thread_local int inside_of = 0;
+std::mutex& lock_of_calls() {
+  static auto& mutex = *new std::mutex;
+  return mutex;
+}
+std::map<std::string, int64_t, std::less<>>& counted_calls() {
+  static auto& all = *new std::map<std::string, int64_t, std::less<>>;
+  return all;
+}
+
+}  // namespace
+
+Inside::Inside() { ++inside_of; }
+Inside::~Inside() { --inside_of; }
+bool inside() { return inside_of > 0; }
+
+void count_call(const char* name) {
+  const Inside here;
+  const std::lock_guard lock(lock_of_calls());
+  auto& all = counted_calls();
+  const auto known = all.find(std::string_view(name));
+  ++(known != all.end() ? known : all.emplace(name, 0).first)->second;
+}
+std::map<std::string, int64_t, std::less<>> calls() {
+  const std::lock_guard lock(lock_of_calls());
+  return counted_calls();
+}
+
+}  // namespace emulated
 
 namespace {
 
 using Work = std::function<void()>;
+
+struct Call {
+  explicit Call(const char* name) { emulated::count_call(name); }
+  emulated::Inside inside = {};
+};
 
 std::recursive_mutex& lock_of_all() {
   static auto& mutex = *new std::recursive_mutex;
@@ -157,18 +197,24 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorStreamCaptureUnsupported";
   }
 }
-cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaGetLastError() {
+  const Call call(__func__);
+  return std::exchange(last_error, cudaSuccess);
+}
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  const Call call(__func__);
   const char* text = std::getenv("STEPNET_EMULATED_GPUS");
   *count = text ? std::atoi(text) : 0;
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
+  const Call call(__func__);
   *device = current_device;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
+  const Call call(__func__);
   int count = 0;
   cudaGetDeviceCount(&count);
   if (device < 0 || device >= count) return fails(cudaErrorInvalidDevice);
@@ -177,6 +223,7 @@ cudaError_t cudaSetDevice(int device) {
 }
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
+  const Call call(__func__);
   const Lock lock(lock_of_all());
   if (prohibited()) return fails(cudaErrorStreamCaptureUnsupported);
   DeviceMemory& memory = device_memory();
@@ -187,6 +234,7 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
+  const Call call(__func__);
   const Lock lock(lock_of_all());
   if (prohibited()) return fails(cudaErrorStreamCaptureUnsupported);
   for (CUstream_st* stream : all_streams()) run_stream(*stream, nullptr);
@@ -196,6 +244,7 @@ cudaError_t cudaFree(void* data) {
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
+  const Call call(__func__);
   const Lock lock(lock_of_all());
   if (prohibited()) return fails(cudaErrorStreamCaptureUnsupported);
   *data = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
@@ -203,12 +252,14 @@ cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* data) {
+  const Call call(__func__);
   const Lock lock(lock_of_all());
   pinned().erase(data);
   std::free(data);
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
+  const Call call(__func__);
   const Lock lock(lock_of_all());
   *total = device_memory().total;
   *free_bytes = *total - device_memory().taken;
@@ -217,6 +268,7 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
 
 // Pageable memory is read or written before the call returns, pinned memory whenever the stream comes to it.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  const Call call(__func__);
   const Lock lock(lock_of_all());
   if (kind == cudaMemcpyHostToDevice && !is_pinned(from)) {
     auto copy =
@@ -229,17 +281,20 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  const Call call(__func__);
   emulated::enqueue(stream, [=] { std::memset(to, value, bytes); });
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const Call call(__func__);
   const Lock lock(lock_of_all());
   *stream = new CUstream_st;
   all_streams().push_back(*stream);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const Call call(__func__);
   const Lock lock(lock_of_all());
   run_stream(*stream, nullptr);
   std::erase(all_streams(), stream);
@@ -247,6 +302,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const Call call(__func__);
   const Lock lock(lock_of_all());
   CUstream_st& s = stream_at(stream);
   if (s.capture) {
@@ -257,6 +313,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const Call call(__func__);
   const Lock lock(lock_of_all());
   CUstream_st& s = stream_at(stream);
   if (event->capture) {  // the stream joins the capture; its work is recorded in the order of the calls
@@ -271,15 +328,18 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  const Call call(__func__);
   const Lock lock(lock_of_all());
   *status = stream_at(stream).capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  const Call call(__func__);
   std::swap(*mode, mode_here);
   return cudaSuccess;
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  const Call call(__func__);
   const Lock lock(lock_of_all());
   if (!stream || stream_at(stream).capture) return fails(cudaErrorStreamCaptureUnsupported);
   stream_at(stream).capture = new CUgraph_st;
@@ -288,6 +348,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const Call call(__func__);
   const Lock lock(lock_of_all());
   CUstream_st& s = stream_at(stream);
   if (!s.began) return fails(cudaErrorInvalidValue);
@@ -302,31 +363,38 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   return fails(cudaErrorStreamCaptureInvalidated);
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  const Call call(__func__);
   *exec = new CUgraphExec_st{graph->work};
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  const Call call(__func__);
   for (const Work& work : exec->work) emulated::enqueue(stream, work);
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  const Call call(__func__);
   delete graph;
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  const Call call(__func__);
   delete exec;
   return cudaSuccess;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  const Call call(__func__);
   *event = new CUevent_st;
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const Call call(__func__);
   delete event;
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const Call call(__func__);
   const Lock lock(lock_of_all());
   CUstream_st& s = stream_at(stream);
   event->capture = s.capture;
@@ -339,11 +407,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const Call call(__func__);
   const Lock lock(lock_of_all());
   run_until(event->point);
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  const Call call(__func__);
   *milliseconds = std::chrono::duration<float, std::milli>(end->point->when - start->point->when).count();
   return cudaSuccess;
 }

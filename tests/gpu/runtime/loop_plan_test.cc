@@ -11,11 +11,11 @@ namespace {
 constexpr gpu::LoopLimits kLimits{.blocks = 132, .shared_bytes = 227 << 10, .tensor_cores = true};
 
 std::string refusal(const LstmLoop& loop, const gpu::LoopLimits& limits = kLimits) {
-  return gpu::plan_loop(loop.timesteps(), limits).refusal;
+  return gpu::plan_loop(loop.recording().timesteps(), limits).refusal;
 }
 
 TEST(LoopPlan, BlocksWaitForTheStateAlone) {
-  const gpu::LoopPlan plan = gpu::plan_loop(LstmLoop{.units = 768}.timesteps(), kLimits);
+  const gpu::LoopPlan plan = gpu::plan_loop(LstmLoop{.units = 768}.recording().timesteps(), kLimits);
   ASSERT_EQ(plan.refusal, "");
   EXPECT_EQ(plan.units, 768);
   EXPECT_EQ(plan.block_units, 6);
@@ -39,7 +39,8 @@ TEST(LoopPlan, ReadsAsManyElementsAtATimeAsRowsAllow) {
                                                   {DType::float16, 100, 4, true},
                                                   {DType::bfloat16, 650, 2, true},
                                                   {DType::bfloat16, 7, 1, false}}) {
-    const gpu::LoopPlan plan = gpu::plan_loop(LstmLoop{.dtype = dtype, .units = units}.timesteps(), kLimits);
+    const gpu::LoopPlan plan =
+        gpu::plan_loop(LstmLoop{.dtype = dtype, .units = units}.recording().timesteps(), kLimits);
     ASSERT_EQ(plan.refusal, "");
     const auto& product = std::get<gpu::LoopProduct>(plan.ops[0].what);
     EXPECT_EQ(product.wide, wide) << units;
@@ -49,7 +50,8 @@ TEST(LoopPlan, ReadsAsManyElementsAtATimeAsRowsAllow) {
 
 // Lengths and timesteps are read before blocks wait, and nobody is waited for because of them.
 TEST(LoopPlan, LengthsAreReadEarly) {
-  const gpu::LoopPlan plan = gpu::plan_loop(LstmLoop{.units = 768, .has_lengths = true}.timesteps(), kLimits);
+  const gpu::LoopPlan plan =
+      gpu::plan_loop(LstmLoop{.units = 768, .has_lengths = true}.recording().timesteps(), kLimits);
   ASSERT_EQ(plan.refusal, "");
   EXPECT_TRUE(plan.ops[0].waits);
   EXPECT_FALSE(plan.ops[1].waits);
@@ -65,7 +67,8 @@ TEST(LoopPlan, LengthsAreReadEarly) {
 }
 
 TEST(LoopPlan, IsSaidInWords) {
-  const gpu::LoopPlan plan = gpu::plan_loop(LstmLoop{.dtype = DType::bfloat16, .units = 768}.timesteps(), kLimits);
+  const gpu::LoopPlan plan =
+      gpu::plan_loop(LstmLoop{.dtype = DType::bfloat16, .units = 768}.recording().timesteps(), kLimits);
   EXPECT_EQ(gpu::to_text(plan, kLimits),
             "one kernel of 6 timesteps, products by tensor cores: 128 blocks have 6 of 768 units each, 49152 bytes of "
             "232448 of shared memory with all weights of these, and wait for each other once in a timestep");
@@ -83,6 +86,66 @@ TEST(LoopPlan, SaysWhyThereIsNone) {
   EXPECT_EQ(refusal({.units = 4096}),
             "the weights of a block's 32 units take 2099200 bytes of shared memory, and 232448 are there");
   EXPECT_EQ(refusal({}, {}), "the device runs no blocks at the same time");
+}
+
+TEST(LoopPlan, IsOfTheTimestepsThatItWasMadeOf) {
+  gpu::LoopRecording made_of = LstmLoop{}.recording();
+  const gpu::LoopPlan plan = gpu::plan_loop(made_of.timesteps(), kLimits);
+  const std::span<const gpu::QueuedWork> step = made_of.timesteps()[1];
+  const auto is_plan_of = [&](const LstmLoop& loop) {
+    return gpu::is_plan_of(plan, step, loop.recording().timesteps());
+  };
+  EXPECT_TRUE(is_plan_of({}));
+  EXPECT_FALSE(is_plan_of({.dtype = DType::bfloat16}));
+  EXPECT_FALSE(is_plan_of({.steps = 7}));
+  EXPECT_FALSE(is_plan_of({.rows = 3}));
+  EXPECT_FALSE(is_plan_of({.tf32 = true}));
+  EXPECT_FALSE(is_plan_of({.uneven = 64}));
+  EXPECT_FALSE(is_plan_of({.weights_change = true}));
+  EXPECT_FALSE(is_plan_of({.shift = 64}));
+  EXPECT_FALSE(is_plan_of({.has_lengths = true}));
+  EXPECT_FALSE(is_plan_of({.checks = true}));
+}
+
+TEST(LoopPlan, IsOfTheLengthsThatItWasMadeOf) {
+  gpu::LoopRecording made_of = LstmLoop{.has_lengths = true, .checks = true}.recording();
+  const gpu::LoopPlan plan = gpu::plan_loop(made_of.timesteps(), kLimits);
+  ASSERT_EQ(plan.refusal, "");
+  const std::span<const gpu::QueuedWork> step = made_of.timesteps()[1];
+  const auto is_plan_of = [&](const LstmLoop& loop) {
+    return gpu::is_plan_of(plan, step, loop.recording().timesteps());
+  };
+  EXPECT_TRUE(is_plan_of({.has_lengths = true, .checks = true}));
+  EXPECT_FALSE(is_plan_of({.has_lengths = true}));
+  EXPECT_FALSE(is_plan_of({.has_lengths = true, .lengths_move = 16, .checks = true}));
+  EXPECT_FALSE(is_plan_of({.has_lengths = true, .lengths_shift = 16, .checks = true}));
+  EXPECT_FALSE(is_plan_of({.has_lengths = true, .lengths_float = true, .checks = true}));
+}
+
+// A work that takes the place of another one has nothing of it.
+TEST(LoopPlan, ARecordingForgetsChecks) {
+  gpu::LoopRecording recording;
+  recording.begin_step();
+  recording.add({}).check = gpu::QueueAlone([] {});
+  recording.add_chain().check = gpu::QueueAlone([] {});
+  recording.clear();
+  recording.begin_step();
+  EXPECT_FALSE(recording.add({}).check);
+  EXPECT_FALSE(recording.add_chain().check);
+}
+
+TEST(LoopPlan, ARecordingBeginsAnew) {
+  gpu::LoopRecording recording;
+  for (const size_t steps : {3u, 2u}) {
+    recording.clear();
+    for (size_t t = 0; t < steps; ++t) {
+      recording.begin_step();
+      for (size_t i = 0; i <= t; ++i) recording.add({.sizes = {.m = 5}});
+    }
+    const gpu::Timesteps all = recording.timesteps();
+    ASSERT_EQ(all.size(), steps);
+    for (size_t t = 0; t < steps; ++t) EXPECT_EQ(all[t].size(), t + 1);
+  }
 }
 
 }  // namespace

@@ -11,17 +11,21 @@ struct LstmLoop {
   bool tf32 = false;
   int64_t uneven = 0;           // bytes by which the gates of timestep 4 lie elsewhere
   bool weights_change = false;  // they are where the cells are
+  int64_t shift = 0;            // bytes by which the gates lie elsewhere in all timesteps
   bool has_lengths = false;     // rows that are over keep their states
   int64_t lengths_move = 0;     // bytes from one timestep's lengths to the next one's
+  int64_t lengths_shift = 0;    // bytes by which they lie elsewhere in all timesteps
   bool lengths_change = false;  // they are where the cells are
+  bool lengths_float = false;   // they are no int32
+  bool checks = false;          // something looks at them in front of the loop
   bool backward = false;        // of what has no lengths
 
   // In the order of the run.
-  gpu::Timesteps timesteps() const { return backward ? slopes() : values(); }
+  gpu::LoopRecording recording() const { return backward ? slopes() : values(); }
 
  private:
   // gates[t] += h[t] W' + b; c[t + 1], h[t + 1] from gates[t] and c[t]. The states are rows of slabs.
-  gpu::Timesteps values() const {
+  gpu::LoopRecording values() const {
     const auto code = std::make_shared<const std::vector<FusedInstruction>>(std::vector<FusedInstruction>{
         {FusedCode::sigmoid, 0, 0, 0, 7},
         {FusedCode::sigmoid, 1, 0, 0, 8},
@@ -51,9 +55,9 @@ struct LstmLoop {
         {FusedCode::unless_positive, 12, 9, 0, 13},
         {FusedCode::either, 11, 13, 0, 6},
     });
-    gpu::Timesteps all;
+    gpu::LoopRecording all;
     for (int64_t t = 0; t < steps; ++t) {
-      std::byte* const gates_now = at(1, t * rows * 4 * units) + (t == 4 ? uneven : 0);
+      std::byte* const gates_now = at(1, t * rows * 4 * units) + shift + (t == 4 ? uneven : 0);
       gpu::QueuedProduct p{.dtype = dtype,
                            .tf32 = tf32,
                            .a = state(2, t),
@@ -76,18 +80,22 @@ struct LstmLoop {
         chain.code = held;
         chain.tensors = 10;
         std::byte* const lengths = lengths_change ? state(3, 1) : at(6, 0);
-        chain.operands.push_back({lengths + t * lengths_move, 1, 0});
+        chain.operands.push_back({lengths + lengths_shift + t * lengths_move, 1, 0});
         chain.operands.push_back({at(7, 0) + t * static_cast<int64_t>(sizeof(int32_t)), 0, 0});
         chain.operands.push_back({state(2, t), units});
-        chain.int32_operands = 3 << 7;
+        chain.int32_operands = lengths_float ? 1 << 8 : 3 << 7;
       }
-      all.push_back({{p, [] {}}, {chain, [] {}}});
+      all.begin_step();
+      all.add(p);
+      gpu::QueuedWork& work = all.add_chain();
+      work.what = chain;
+      if (checks) work.check = gpu::QueueAlone([] {});
     }
     return all;
   }
 
   // dh[t] += dgates[t + 1] W; dc[t], dgates[t] from dh[t], dc[t + 1], the gates' values, c[t] and c[t + 1].
-  gpu::Timesteps slopes() const {
+  gpu::LoopRecording slopes() const {
     const auto code = std::make_shared<const std::vector<FusedInstruction>>(std::vector<FusedInstruction>{
         {FusedCode::tanh, 5, 0, 0, 13},       {FusedCode::mul, 6, 2, 0, 14},       {FusedCode::mul, 13, 13, 0, 15},
         {FusedCode::one_minus, 15, 0, 0, 15}, {FusedCode::mul, 14, 15, 0, 14},     {FusedCode::add, 14, 7, 0, 14},
@@ -98,7 +106,7 @@ struct LstmLoop {
         {FusedCode::mul, 14, 0, 0, 15},       {FusedCode::mul, 3, 3, 0, 16},       {FusedCode::one_minus, 16, 0, 0, 16},
         {FusedCode::mul, 15, 16, 0, 12},      {FusedCode::mul, 14, 1, 0, 8},
     });
-    gpu::Timesteps all;
+    gpu::LoopRecording all;
     for (int64_t t = steps - 1; t >= 0; --t) {
       std::byte *const gates = at(1, t * rows * 4 * units), *const slopes = at(8, t * rows * 4 * units);
       gpu::QueuedProduct p{.dtype = dtype, .a = at(8, (t + 1) * rows * 4 * units), .b = at(4, 0), .c = state(9, t)};
@@ -109,7 +117,9 @@ struct LstmLoop {
       for (std::byte* const there : {state(3, t), state(3, t + 1), state(9, t), state(10, t + 1), state(10, t)})
         chain.operands.push_back({there, units});
       for (int64_t gate = 0; gate < 4; ++gate) chain.operands.push_back({slopes + bytes(gate * units), 4 * units});
-      all.push_back({{p, [] {}}, {chain, [] {}}});
+      all.begin_step();
+      all.add(p);
+      all.add_chain().what = chain;
     }
     return all;
   }

@@ -218,19 +218,7 @@ class Runner {
 
   // By a chain with the timestep and the lengths in it, or by one that reads them where they are.
   void held(const Op& op, int64_t t) {
-    const auto operand = [&](const Operand& o) { return FusedOperand<void>{at(o, t), width(o)}; };
-    const auto run = [=, this, code = op.code,
-                      all = std::vector{operand(op.a), operand(op.b), FusedOperand<void>{given_lengths_.raw(), 1, 0},
-                                        operand(op.held), operand(op.out)}] {
-      const std::vector<FusedInstruction> instructions = {{code, 0, 1, 0, 5},
-                                                          {FusedCode::tanh, 5, 5, 0, 5},
-                                                          {FusedCode::add_value, 2, 2, static_cast<double>(-t), 6},
-                                                          {FusedCode::if_positive, 6, 5, 0, 5},
-                                                          {FusedCode::unless_positive, 6, 3, 0, 7},
-                                                          {FusedCode::either, 5, 7, 0, 4}};
-      held_.push_back(backend(DeviceKind::cuda).fuse(kGpu, loop_.dtype, instructions, 5));
-      held_.back()->run(all, loop_.units, loop_.rows);
-    };
+    const auto run = [this, &op, t] { run_held(op, t); };
     if (!gpu::recording()) return run();
     gpu::ChainWriter w;
     const auto* lengths = reinterpret_cast<const int32_t*>(std::as_const(lengths_).raw());
@@ -239,7 +227,19 @@ class Runner {
     const int a = w.read(at(op.a, t), width(op.a)), b = w.read(at(op.b, t), width(op.b));
     const int value = w.value(FusedCode::tanh, w.value(op.code, a, b));
     w.write(w.if_positive(left, value, w.read(at(op.held, t), width(op.held))), at(op.out, t), width(op.out));
-    w.record_as(loop_.dtype, loop_.units, loop_.rows, run);
+    w.record_as(loop_.dtype, loop_.units, loop_.rows, gpu::QueueAlone(run));
+  }
+  void run_held(const Op& op, int64_t t) {
+    const auto operand = [&](const Operand& o) { return FusedOperand<void>{at(o, t), width(o)}; };
+    const std::vector<FusedInstruction> instructions = {{op.code, 0, 1, 0, 5},
+                                                        {FusedCode::tanh, 5, 5, 0, 5},
+                                                        {FusedCode::add_value, 2, 2, static_cast<double>(-t), 6},
+                                                        {FusedCode::if_positive, 6, 5, 0, 5},
+                                                        {FusedCode::unless_positive, 6, 3, 0, 7},
+                                                        {FusedCode::either, 5, 7, 0, 4}};
+    held_.push_back(backend(DeviceKind::cuda).fuse(kGpu, loop_.dtype, instructions, 5));
+    held_.back()->run({operand(op.a), operand(op.b), {given_lengths_.raw(), 1, 0}, operand(op.held), operand(op.out)},
+                      loop_.units, loop_.rows);
   }
 
   const Loop& loop_;
