@@ -1,5 +1,5 @@
-// What the imitated runtime tells of its devices: what they are, the same for all, and an identity, which is another one
-// in each process, unless the environment variable STEPNET_EMULATED_SHARED is set. Threads: pure functions.
+// What the imitated runtime tells of its devices: what they are, the same for all, and an identity, which is another
+// one in each process, unless the environment variable STEPNET_EMULATED_SHARED is set. Threads: pure functions.
 #pragma once
 
 #include <cuda_runtime.h>
