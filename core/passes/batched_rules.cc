@@ -633,10 +633,21 @@ std::optional<std::vector<bool>> inputs_by_rows(const RowBatch& batch, const Bou
   return std::nullopt;
 }
 
+// Whether all outputs have a row for each of the operator's rows: of gradients that also add over rows, dX alone has.
+// The others are like a parameter, and with more rows of that there are shapes that fit, but other sums.
+bool makes_rows(const BoundOp& op) {
+  if (!op.spec->sums_rows) return true;
+  for (int o = 0; o < op.def.output_size(); ++o) {
+    const ParamSpec* output = op.spec->output_spec(o);
+    if (!op.def.output(o).empty() && !(output && output->name == "dX")) return false;
+  }
+  return true;
+}
+
 // Rows of the batch behind one another, as one operator's rows.
 bool by_rows(RowBatch& batch, const BoundOp& bound) {
   const OperatorDef& op = bound.def;
-  if (!bound.spec->rowwise || bound.spec->blob_kernel || !all_known(batch, op)) return false;
+  if (!bound.spec->rowwise || bound.spec->blob_kernel || !all_known(batch, op) || !makes_rows(bound)) return false;
   const auto with = inputs_by_rows(batch, bound);
   if (!with) return false;
   OperatorDef made = op;

@@ -34,6 +34,11 @@ TEST_P(JacobianOf, ExamplesIsThatOfItsRows) {
     GradientSubject subject = example_subject(spec, example, 1, folder.path());
     if (subject.outputs.empty() || subject.inputs.empty()) continue;
     EXPECT_EQ(compare_jacobians(subject, counts), "");
+    for (const std::string& input : subject.inputs) {  // other outputs of the gradient operator are not wanted then
+      GradientSubject alone = subject;
+      alone.inputs = {input};
+      EXPECT_EQ(compare_jacobians(alone, counts), "") << "of " << input << " alone";
+    }
     GradientSubject gradients;
     try {
       gradients = gradients_as_subject(subject, MovedRuns(subject, 1).weights());
