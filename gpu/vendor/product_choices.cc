@@ -22,13 +22,13 @@ namespace {
 constexpr uint64_t kMostBytes = uint64_t{1} << 24;
 
 std::string checksum(const ChoiceKey& key, const std::string& algorithm) {
-  const std::string text = fmt::format("{}\n{}\n{}\n{}", key.device, key.library, key.product, algorithm);
+  const std::string text = fmt::format("{}\n{}\n{}\n{}", key.device, key.version, key.product, algorithm);
   return fmt::format("{:08x}", crc32_of(text.data(), text.size()));
 }
 
 std::string line_of(const ChoiceKey& key, const std::string& algorithm) {
   Json line = Json::object();
-  line.add("device", key.device).add("library", key.library).add("product", key.product);
+  line.add("device", key.device).add("library", key.version).add("product", key.product);
   return line.add("algorithm", algorithm).add("crc32", checksum(key, algorithm)).line() + "\n";
 }
 
@@ -80,7 +80,7 @@ size_t index_of(const std::vector<std::string>& algorithms, const ChoiceKey& key
   const auto found = std::ranges::find(algorithms, choice.algorithm);
   if (found == algorithms.end())
     throw Error(fmt::format("{}:{}: the algorithm \"{}\" is not one that cuBLASLt {} offers on \"{}\" for {}", path,
-                            choice.line, choice.algorithm, key.library, key.device, key.product),
+                            choice.line, choice.algorithm, key.version, key.device, key.product),
                 kFix);
   return static_cast<size_t>(found - algorithms.begin());
 }

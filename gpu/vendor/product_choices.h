@@ -18,7 +18,7 @@
 namespace stepnet::gpu {
 
 struct ChoiceKey {
-  std::string device, library, product;
+  std::string device, version, product;  // the version is the library's
   auto operator<=>(const ChoiceKey&) const = default;
 };
 

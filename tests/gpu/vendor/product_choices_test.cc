@@ -58,7 +58,7 @@ TEST_F(ProductChoicesFile, WhatIsThereStays) {
   choices_.keep(kKey, "7 1");
   EXPECT_EQ(choices_.keep(kKey, "8 1").algorithm, "7 1");
   ChoiceKey other = kKey;
-  for (std::string* part : {&other.device, &other.library, &other.product}) {
+  for (std::string* part : {&other.device, &other.version, &other.product}) {
     *part = "another";
     choices_.keep(other, "9");
     EXPECT_EQ(choices_.read().at(other).algorithm, "9");

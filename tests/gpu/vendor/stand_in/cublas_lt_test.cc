@@ -264,7 +264,7 @@ TEST_F(LtProducts, AlgorithmsThatLookTheSameAreOne) {
   const auto choices = gpu::ProductChoices(path_).read();
   ASSERT_EQ(choices.size(), 1U);
   EXPECT_EQ(choices.begin()->first.device, "imitated, 9.0, 1 multiprocessors");
-  EXPECT_EQ(choices.begin()->first.library, "130100");
+  EXPECT_EQ(choices.begin()->first.version, "130100");
   EXPECT_EQ(choices.begin()->second.algorithm, "2 0 0 4 0 0 0 0 none");
 }
 
