@@ -950,18 +950,19 @@ bool StepProgram::may_capture(const RunContext& run) const {
 }
 
 // Whatever a run's kernels are given.
-void StepProgram::note_addresses(std::vector<const void*>& all) const {
-  all.assign({reinterpret_cast<const void*>(range_.first), reinterpret_cast<const void*>(range_.count)});
+void StepProgram::note_addresses() {
+  addresses_.assign({reinterpret_cast<const void*>(range_.first), reinterpret_cast<const void*>(range_.count)});
   for (const auto& slot : ir_.slots)
     for (const Tensor* t : {&std::as_const(slot->tensor), &std::as_const(slot->whole)}) {
-      all.push_back(t->storage() ? t->storage()->data() : nullptr);
-      all.push_back(reinterpret_cast<const void*>(t == &slot->tensor && slot->stride > 0 ? slot->base : t->offset()));
+      addresses_.push_back(t->storage() ? t->storage()->data() : nullptr);
+      addresses_.push_back(
+          reinterpret_cast<const void*>(t == &slot->tensor && slot->stride > 0 ? slot->base : t->offset()));
     }
-  for (const StepTotal& total : ir_.totals) all.push_back(std::as_const(total.tensor).raw());
+  for (const StepTotal& total : ir_.totals) addresses_.push_back(std::as_const(total.tensor).raw());
   for (const std::vector<RowSum>& sums : row_sums_)
     for (const RowSum& sum : sums) {
-      all.push_back(std::as_const(sum.from).raw());
-      all.push_back(std::as_const(sum.to).raw());
+      addresses_.push_back(std::as_const(sum.from).raw());
+      addresses_.push_back(std::as_const(sum.to).raw());
     }
 }
 
@@ -1002,12 +1003,11 @@ void StepProgram::run_captured(RunContext& run) {
     if (all.size() == most) all.erase(all.begin());
     all.push_back(std::move(added));
   };
-  static thread_local std::vector<const void*> now;  // so that a run that replays a graph allocates nothing
-  note_addresses(now);
-  if (const auto at = std::ranges::find(captured_, now, &Captured::addresses); at != captured_.end())
+  note_addresses();
+  if (const auto at = std::ranges::find(captured_, addresses_, &Captured::addresses); at != captured_.end())
     return at->graph->replay();
-  if (std::ranges::find(seen_addresses_, now) == seen_addresses_.end()) {
-    keep(seen_addresses_, kMostSeen, now);
+  if (std::ranges::find(seen_addresses_, addresses_) == seen_addresses_.end()) {
+    keep(seen_addresses_, kMostSeen, addresses_);
     return run_blocks(run);
   }
   std::unique_ptr<DeviceGraph> graph;
@@ -1024,7 +1024,7 @@ void StepProgram::run_captured(RunContext& run) {
     return;
   }
   graph->replay();
-  keep(captured_, kMostGraphs, Captured{now, std::move(graph)});
+  keep(captured_, kMostGraphs, Captured{addresses_, std::move(graph)});
 }
 
 }  // namespace stepnet

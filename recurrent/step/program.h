@@ -164,7 +164,7 @@ class StepProgram {
   const StepOp* op_without_graph() const;
   bool may_capture(const RunContext& run) const;
   void show_loop(const RunContext& run, int stage, const TimestepsOutcome& outcome) const;
-  void note_addresses(std::vector<const void*>& all) const;
+  void note_addresses();
   void run_captured(RunContext& run);
   Shape lane_shape(int slot, int64_t samples) const;
   bool works_on_samples(const StepOp& op, int64_t samples) const;
@@ -197,6 +197,7 @@ class StepProgram {
     std::vector<const void*> addresses;
     std::unique_ptr<DeviceGraph> graph;
   };
+  std::vector<const void*> addresses_;  // of the present run
   std::vector<Captured> captured_;
   std::vector<std::vector<const void*>> seen_addresses_;
   bool graph_refused_ = false;
