@@ -29,17 +29,7 @@ struct Step {
   }
 };
 
-template <class Work>
-void run_rows(int device, const gpu::UnitRows& rows, const Work& work) {
-  const gpu::Divider units(rows.d);
-  gpu::each(device, rows.count * rows.d, [=] __device__(size_t s) {
-    const size_t n = units.divide(s), x = s + 2 * n * rows.d;
-    if (rows.valid(n))
-      work.run(s, x, rows.d);
-    else
-      work.hold(s, x, rows.d);
-  });
-}
+constexpr size_t kGates = 3;
 
 // As a part of a kernel for all timesteps.
 template <class T>
@@ -55,7 +45,8 @@ void record(int device, const gpu::UnitRows& rows, const Step<T>& step) {
   w.write(in_chain.value(h, step.drop ? -1 : h_prev), step.h, d);
   w.write(in_chain.value(u, step.drop ? -1 : one), step.update, d);
   w.write(in_chain.value(o, one), step.candidate, d);
-  in_chain.record_as(dtype_of<T>(), device, gpu::QueueAlone([device, rows, step] { run_rows(device, rows, step); }));
+  in_chain.record_as(dtype_of<T>(), device,
+                     gpu::QueueAlone([device, rows, step] { gpu::run_unit_rows(device, rows, kGates, step); }));
 }
 
 template <class T>
@@ -65,7 +56,7 @@ void forward(const UnitArgs& a, gpu::Out<T> h, gpu::Out<T> update, gpu::Out<T> c
                      update.data,   candidates.data};
   const int device = gpu::device_of(call);
   if (gpu::recording() && rows.fit_chain()) return record(device, rows, step);
-  run_rows(device, rows, step);
+  gpu::run_unit_rows(device, rows, kGates, step);
 }
 
 // Null where a tensor is missing or not wanted. The gates are sums, or `update` and `candidate` are what became of
@@ -112,14 +103,15 @@ void record(int device, const gpu::UnitRows& rows, const Slopes<T>& s) {
     w.write(in_chain.value(w.product(e, rest, w.one_minus(w.product(o, o))), -1), s.dgates + 2 * d, 3 * d);
   }
   w.write(in_chain.value(w.product(e, u), s.drop ? -1 : e), s.dh_prev, d);
-  in_chain.record_as(dtype_of<T>(), device, gpu::QueueAlone([device, rows, s] { run_rows(device, rows, s); }));
+  in_chain.record_as(dtype_of<T>(), device,
+                     gpu::QueueAlone([device, rows, s] { gpu::run_unit_rows(device, rows, kGates, s); }));
 }
 
 template <class T>
 void run_slopes(const gpu::UnitRows& rows, const Slopes<T>& slopes, Call& call) {
   const int device = gpu::device_of(call);
   if (gpu::recording() && rows.fit_chain()) return record(device, rows, slopes);
-  run_rows(device, rows, slopes);
+  gpu::run_unit_rows(device, rows, kGates, slopes);
 }
 
 template <class T>

@@ -42,17 +42,7 @@ struct Step {
   }
 };
 
-template <class Work>
-void run_rows(int device, const gpu::UnitRows& rows, const Work& work) {
-  const gpu::Divider units(rows.d);
-  gpu::each(device, rows.count * rows.d, [=] __device__(size_t s) {
-    const size_t n = units.divide(s), x = s + 3 * n * rows.d;
-    if (rows.valid(n))
-      work.run(s, x, rows.d);
-    else
-      work.hold(s, x, rows.d);
-  });
-}
+constexpr size_t kGates = 4;
 
 // As a part of a kernel for all timesteps.
 template <class T>
@@ -74,7 +64,8 @@ void record(int device, const gpu::UnitRows& rows, const Step<T>& step) {
   w.write(in_chain.value(w.product(out, w.value(FusedCode::tanh, c)), h_prev), step.h, d);
   for (const auto& [number, value] : {std::pair{0, in}, {1, forget}, {2, out}, {3, candidate}})
     w.write(value, step.active ? step.active + number * d : nullptr, 4 * d);
-  in_chain.record_as(dtype_of<T>(), device, gpu::QueueAlone([device, rows, step] { run_rows(device, rows, step); }));
+  in_chain.record_as(dtype_of<T>(), device,
+                     gpu::QueueAlone([device, rows, step] { gpu::run_unit_rows(device, rows, kGates, step); }));
 }
 
 template <class T>
@@ -91,7 +82,7 @@ void forward(const LstmArgs& a, gpu::Out<T> h, gpu::Out<T> c, gpu::Out<T> active
                      active.data};
   const int device = gpu::device_of(call);
   if (gpu::recording() && rows.fit_chain()) return record(device, rows, step);
-  run_rows(device, rows, step);
+  gpu::run_unit_rows(device, rows, kGates, step);
 }
 
 // Null where a tensor is missing or not wanted.
@@ -161,7 +152,8 @@ void record(int device, const gpu::UnitRows& rows, const Slopes<T>& s) {
     slope(3, w.product(e, in, w.one_minus(w.product(g, g))));
   }
   if (s.dh_prev) w.write(holds ? in_chain.value(w.zero_like(from_h), from_h) : w.zero_like(from_h), s.dh_prev, d);
-  in_chain.record_as(dtype_of<T>(), device, gpu::QueueAlone([device, rows, s] { run_rows(device, rows, s); }));
+  in_chain.record_as(dtype_of<T>(), device,
+                     gpu::QueueAlone([device, rows, s] { gpu::run_unit_rows(device, rows, kGates, s); }));
 }
 
 template <class T>
@@ -181,7 +173,7 @@ void gradient(const LstmArgs& a, gpu::Out<T> dh_prev, gpu::Out<T> dc_prev, gpu::
                          dgates.data};
   const int device = gpu::device_of(call);
   if (gpu::recording() && rows.fit_chain() && slopes.dh && slopes.dc) return record(device, rows, slopes);
-  run_rows(device, rows, slopes);
+  gpu::run_unit_rows(device, rows, kGates, slopes);
 }
 
 REGISTER(lstm_unit_cuda) {

@@ -55,6 +55,20 @@ struct UnitRows {
   bool fit_chain() const { return !lengths || timestep; }
 };
 
+// work.run(s, x, d) for each state s of a row that is within its sequence, and work.hold of one that is over, where x
+// is the element of the first of the row's `gates` that belongs to it.
+template <class Work>
+void run_unit_rows(int device, const UnitRows& rows, size_t gates, const Work& work) {
+  const Divider units(rows.d);
+  each(device, rows.count * rows.d, [=] __device__(size_t s) {
+    const size_t n = units.divide(s), x = s + (gates - 1) * n * rows.d;
+    if (rows.valid(n))
+      work.run(s, x, rows.d);
+    else
+      work.hold(s, x, rows.d);
+  });
+}
+
 inline void check_lengths(int device, const UnitRows& rows) {
   each(device, rows.count, [=] __device__(size_t n) { rows.valid(n); });
 }
