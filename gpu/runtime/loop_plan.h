@@ -194,6 +194,8 @@ std::string to_text(const LoopPlan& plan, const LoopLimits& limits);
 //   extern "C" __global__ void timesteps(const Parameters p)
 // with the parameters that loop_parameters gives.
 std::string loop_source(const LoopPlan& plan);
+// The part of it that is the same text for any device, behind the few functions that a device has of its own.
+std::string loop_body(const LoopPlan& plan);
 
 // The kernel's one parameter, as 8-byte words. `arrived`: 4 bytes on the device, zeros when the kernel begins.
 struct LoopParameters {

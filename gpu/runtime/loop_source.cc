@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "gpu/runtime/chain_kernel.h"
 #include "gpu/runtime/loop_plan.h"
 #include "gpu/runtime/loop_stretch.h"
@@ -7,6 +9,46 @@
 
 namespace stepnet::gpu {
 namespace {
+
+// What a kernel has of CUDA alone. Behind it the text is that of any device: tests run it on the imitated one, with
+// functions of the same names (tests/gpu/emulated/loop_device.cc).
+constexpr const char* kDevice = R"(
+// The block's shared memory.
+__device__ char* block_room() {
+  extern __shared__ __align__(16) char room[];
+  return room;
+}
+
+// Adds one, behind whatever this thread has written, or has seen others write.
+__device__ void add_release(unsigned* to) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" :: "l"(to) : "memory");
+}
+// Reads in front of whatever this thread reads next.
+__device__ unsigned read_acquire(const unsigned* from) {
+  unsigned value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+)";
+
+// The same for products by tensor cores: reads past the caches of one multiprocessor, where other blocks have written,
+// and sums of 16 x 8 products of 16 halves, as mma.m16n8k16 has them in the registers of a warp.
+constexpr const char* kTensorCoresDevice = R"(
+__device__ void read_all_blocks(const Element* from, unsigned& x) {{
+  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+}}
+__device__ void read_all_blocks(const Element* from, unsigned& x, unsigned& y) {{
+  asm volatile("ld.global.cg.v2.u32 {{%0, %1}}, [%2];" : "=r"(x), "=r"(y) : "l"(from) : "memory");
+}}
+__device__ void read_all_blocks(const Element* from, unsigned& x, unsigned& y, unsigned& z, unsigned& w) {{
+  asm volatile("ld.global.cg.v4.u32 {{%0, %1, %2, %3}}, [%4];" : "=r"(x), "=r"(y), "=r"(z), "=r"(w) : "l"(from) : "memory");
+}}
+__device__ void add_product(float (&sums)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {{
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.{0}.{0}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}}
+)";
 
 // What every such kernel has. There are no headers where this is compiled.
 constexpr const char* kPrelude = R"(
@@ -36,17 +78,13 @@ __device__ int own_column(int n, int u0) {
 // Says that this block has come to its next point, and that what it has written before can be read.
 __device__ void arrive(unsigned* arrived) {
   __syncthreads();
-  if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" :: "l"(arrived) : "memory");
+  if (threadIdx.x == 0) add_release(arrived);
 }
 
 // Waits until all blocks have come to their points so many times.
 __device__ void wait_for_all(const unsigned* arrived, unsigned times) {
-  if (threadIdx.x == 0) {
-    unsigned there;
-    do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(arrived) : "memory");
-    } while (there < times * gridDim.x);
-  }
+  if (threadIdx.x == 0)
+    while (read_acquire(arrived) < times * gridDim.x) {}
   __syncthreads();
 }
 
@@ -116,95 +154,94 @@ __device__ void multiply(const Element* a, long long lda, const Element* w, floa
 // Of 32 summands a lane has 8 neighbouring ones, which are two steps of the tensor cores: in which order they are added
 // up does not matter, as long as both operands have the same.
 constexpr const char* kTensorCores = R"(
-struct Eight {{ unsigned x, y, z, w; }};
+struct Eight { unsigned x, y, z, w; };
 
 // Elements k to k + 7 of a row of K, zeros behind its end, kWide of them at a time. Where chunks of 32 end with the row
 // there is no condition, so that many reads are under way at once.
 template <int K, int kWide>
-__device__ Eight read_eight(const Element* row, int k) {{
-  Eight e = {{0, 0, 0, 0}};
+__device__ Eight read_eight(const Element* row, int k) {
+  Eight e = {0, 0, 0, 0};
   const Element* const from = row + k;
-  if (kWide == 8) {{
-    if (K % 32 == 0 || k < K) asm volatile("ld.global.cg.v4.u32 {{%0, %1, %2, %3}}, [%4];" : "=r"(e.x), "=r"(e.y), "=r"(e.z), "=r"(e.w) : "l"(from) : "memory");
-  }} else if (kWide == 4) {{
-    if (k < K) asm volatile("ld.global.cg.v2.u32 {{%0, %1}}, [%2];" : "=r"(e.x), "=r"(e.y) : "l"(from) : "memory");
-    if (k + 4 < K) asm volatile("ld.global.cg.v2.u32 {{%0, %1}}, [%2];" : "=r"(e.z), "=r"(e.w) : "l"(from + 4) : "memory");
-  }} else {{
-    if (k < K) asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(e.x) : "l"(from) : "memory");
-    if (k + 2 < K) asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(e.y) : "l"(from + 2) : "memory");
-    if (k + 4 < K) asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(e.z) : "l"(from + 4) : "memory");
-    if (k + 6 < K) asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(e.w) : "l"(from + 6) : "memory");
-  }}
+  if (kWide == 8) {
+    if (K % 32 == 0 || k < K) read_all_blocks(from, e.x, e.y, e.z, e.w);
+  } else if (kWide == 4) {
+    if (k < K) read_all_blocks(from, e.x, e.y);
+    if (k + 4 < K) read_all_blocks(from + 4, e.z, e.w);
+  } else {
+    if (k < K) read_all_blocks(from, e.x);
+    if (k + 2 < K) read_all_blocks(from + 2, e.y);
+    if (k + 4 < K) read_all_blocks(from + 4, e.z);
+    if (k + 6 < K) read_all_blocks(from + 6, e.w);
+  }
   return e;
-}}
-
-__device__ void add_product(float (&sums)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {{
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.{0}.{0}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}}
+}
 
 template <int K, int kGroups, bool kTransposed>
-__device__ void load_tiles(Eight* to, const Element* w, long long ld, int u0) {{
+__device__ void load_tiles(Eight* to, const Element* w, long long ld, int u0) {
   constexpr int kColumns = kGroups * kOwn, kTiles = (kColumns + 7) / 8;
-  for (int i = threadIdx.x; i < (K + 31) / 32 * kTiles * 32; i += kThreads) {{
+  for (int i = threadIdx.x; i < (K + 31) / 32 * kTiles * 32; i += kThreads) {
     const int lane = i % 32, n = i / 32 % kTiles * 8 + lane / 4, k = i / 32 / kTiles * 32 + lane % 4 * 8;
     const int column = n < kColumns ? own_column(n, u0) : -1;
-    unsigned pairs[4] = {{0, 0, 0, 0}};
-    for (int j = 0; j < 8 && column >= 0 && k + j < K; ++j) {{
+    unsigned pairs[4] = {0, 0, 0, 0};
+    for (int j = 0; j < 8 && column >= 0 && k + j < K; ++j) {
       const unsigned value = kTransposed ? w[column * ld + k + j] : w[(k + j) * ld + column];
       pairs[j / 2] |= value << (j % 2 * 16);
-    }}
-    to[i] = Eight{{pairs[0], pairs[1], pairs[2], pairs[3]}};
-  }}
-}}
+    }
+    to[i] = Eight{pairs[0], pairs[1], pairs[2], pairs[3]};
+  }
+}
 
 template <int K, int kGroups, int kWide>
-__device__ void multiply_tiles(const Element* a, long long lda, const Eight* w, float* sums) {{
+__device__ void multiply_tiles(const Element* a, long long lda, const Eight* w, float* sums) {
   constexpr int kTiles = (kGroups * kOwn + 7) / 8, kHeight = (kRows + 15) / 16, kChunks = (K + 31) / 32;
   constexpr int kParts = kChunks < kWarps ? kChunks : kWarps, kRounds = (kChunks + kParts - 1) / kParts;
   constexpr bool kEven = kChunks % kParts == 0;
   constexpr int kUnroll = kRounds * kHeight <= 12 ? kRounds : 12 / kHeight;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  if (warp < kParts) {{
-    float sum[kHeight][kTiles][4] = {{}};
+  if (warp < kParts) {
+    float sum[kHeight][kTiles][4] = {};
     #pragma unroll kUnroll
-    for (int round = 0; round < kRounds; ++round) {{
+    for (int round = 0; round < kRounds; ++round) {
       const int chunk = warp + round * kParts;
       Eight x[kHeight][2];
       #pragma unroll
       for (int i = 0; i < kHeight; ++i)
         #pragma unroll
-        for (int half = 0; half < 2; ++half) {{
+        for (int half = 0; half < 2; ++half) {
           const int row = i * 16 + half * 8 + lane / 4;
-          x[i][half] = Eight{{0, 0, 0, 0}};
+          x[i][half] = Eight{0, 0, 0, 0};
           if ((kRows % 16 == 0 || row < kRows) && (kEven || chunk < kChunks))
             x[i][half] = read_eight<K, kWide>(a + row * lda, chunk * 32 + lane % 4 * 8);
-        }}
+        }
       #pragma unroll
-      for (int j = 0; j < kTiles; ++j) {{
+      for (int j = 0; j < kTiles; ++j) {
         const Eight y = w[((kEven || chunk < kChunks ? chunk : 0) * kTiles + j) * 32 + lane];
         #pragma unroll
-        for (int i = 0; i < kHeight; ++i) {{
+        for (int i = 0; i < kHeight; ++i) {
           add_product(sum[i][j], x[i][0].x, x[i][1].x, x[i][0].y, x[i][1].y, y.x, y.y);
           add_product(sum[i][j], x[i][0].z, x[i][1].z, x[i][0].w, x[i][1].w, y.z, y.w);
-        }}
-      }}
-    }}
+        }
+      }
+    }
     #pragma unroll
     for (int i = 0; i < kHeight; ++i)
       #pragma unroll
       for (int j = 0; j < kTiles; ++j)
         #pragma unroll
-        for (int half = 0; half < 2; ++half) {{
+        for (int half = 0; half < 2; ++half) {
           float* to = sums + ((warp * kHeight + i) * 16 + half * 8 + lane / 4) * (kTiles * 8) + j * 8 + lane % 4 * 2;
           to[0] = sum[i][j][2 * half];
           to[1] = sum[i][j][2 * half + 1];
-        }}
-  }}
+        }
+  }
   __syncthreads();
-}}
+}
 )";
+
+bool by_tensor_cores(const LoopOp& op) {
+  const auto* p = std::get_if<LoopProduct>(&op.what);
+  return p && p->by_tensor_cores;
+}
 
 const char* text(bool value) { return value ? "true" : "false"; }
 std::string constant(int number) { return fmt::format("((const Element*)p.constants[{}])", number); }
@@ -308,22 +345,23 @@ std::string timestep_text(const LoopPlan& plan) {
 }  // namespace
 
 std::string loop_source(const LoopPlan& plan) {
-  std::string source = element_source(plan.dtype) +
-                       fmt::format(kPrelude, kLoopThreads, plan.places.size(), plan.constants.size() + 1, plan.rows,
+  const bool has_tiles = std::ranges::any_of(plan.ops, by_tensor_cores);
+  return element_source(plan.dtype) + kDevice +
+         (has_tiles ? fmt::format(kTensorCoresDevice, plan.dtype == DType::bfloat16 ? "bf16" : "f16") : "") +
+         loop_body(plan);
+}
+
+std::string loop_body(const LoopPlan& plan) {
+  std::string source = fmt::format(kPrelude, kLoopThreads, plan.places.size(), plan.constants.size() + 1, plan.rows,
                                    plan.units, plan.block_units) +
                        kFunctions;
-  bool has_tiles = false;
+  if (std::ranges::any_of(plan.ops, by_tensor_cores)) source += kTensorCores;
   std::string loads;
-  for (const LoopOp& op : plan.ops) {
-    const auto* p = std::get_if<LoopProduct>(&op.what);
-    if (!p) continue;
-    has_tiles = has_tiles || p->by_tensor_cores;
-    if (p->loads_weights) loads += load_text(*p);
-  }
-  if (has_tiles) source += fmt::format(kTensorCores, plan.dtype == DType::bfloat16 ? "bf16" : "f16");
+  for (const LoopOp& op : plan.ops)
+    if (const auto* p = std::get_if<LoopProduct>(&op.what); p && p->loads_weights) loads += load_text(*p);
   return source + R"(
 extern "C" __global__ void __launch_bounds__(kThreads, 1) timesteps(const __grid_constant__ Parameters p) {
-  extern __shared__ __align__(16) char room[];
+  char* const room = block_room();
   const int u0 = blockIdx.x * kOwn, own = threadIdx.x % kOwn, u = u0 + own;
   const long long row = threadIdx.x / kOwn;
   const bool active = row < kRows && u < kUnits;
