@@ -218,9 +218,9 @@ bool clashes(const Access& access, std::span<const Access> others, const LoopPla
 
 // Goes through all timesteps, and lets blocks wait where they must. What is read early is read before a block waits,
 // and what is not shared is written after it has said that it is there: neither may be what others touch on the other
-// side.
+// side. Nor may the one be the other of two points before.
 void set_waits(Timesteps timesteps, LoopPlan& plan) {
-  std::vector<Access> since, before;  // the last point where blocks wait, and the one before it
+  std::vector<Access> since, before, earlier;  // the last point where blocks wait, and the ones before it
   for (const auto& step : timesteps)
     for (size_t i = 0; i < step.size(); ++i) {
       const std::vector<Access> now = accesses(step[i], plan.ops[i], plan);
@@ -229,7 +229,7 @@ void set_waits(Timesteps timesteps, LoopPlan& plan) {
         expect(!now[k].writes || now[k].by_units, "rows of results are not whole units");
         if (clashes(now[k], since, plan)) plan.ops[i].waits = true;
       }
-      if (plan.ops[i].waits) before = std::exchange(since, {});
+      if (plan.ops[i].waits) earlier = std::exchange(before, std::exchange(since, {}));
       for (const Access& a : now) {
         if (a.is_late && !a.by_units) *a.is_late = true;
         for (const Access& other : before) {
@@ -237,6 +237,8 @@ void set_waits(Timesteps timesteps, LoopPlan& plan) {
           if (a.is_late) *a.is_late = true;
           if (other.is_shared) *other.is_shared = true;
         }
+        for (const Access& other : earlier)
+          if (a.is_late && other.writes && clash(a, other, plan)) *a.is_late = true;
         since.push_back(a);
       }
       expect(since.size() <= kMostSince, "blocks never wait for each other");
