@@ -79,11 +79,11 @@ void BlockCache::add_segment(std::byte* data, size_t size, const void* stream) {
   reserved_ += size;
 }
 
-bool BlockCache::contains(const std::byte* at) const {
+Block* BlockCache::around(const std::byte* at) const {
   auto it = blocks_.upper_bound(const_cast<std::byte*>(at));
-  if (it == blocks_.begin()) return false;
-  const Block& block = *(--it)->second;
-  return at < block.data + block.size;
+  if (it == blocks_.begin()) return nullptr;
+  Block* block = (--it)->second.get();
+  return at < block->data + block->size ? block : nullptr;
 }
 
 Block* BlockCache::find(std::byte* data) {

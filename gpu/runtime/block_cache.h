@@ -49,7 +49,7 @@ class BlockCache {
   void add_segment(std::byte* data, size_t size, const void* stream);
   void give_back(std::byte* data, Fences fences = {});
   Block* find(std::byte* data);              // a taken block; null if there is none
-  bool contains(const std::byte* at) const;  // whether the byte is of one of the segments
+  Block* around(const std::byte* at) const;  // a taken or free block that has the byte; null if no segment has it
 
   // Blocks under this name instead of a stream's are for nobody else, until they all become those of a stream: what a
   // captured graph works on, which is written whenever it is replayed.

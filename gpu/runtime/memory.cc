@@ -109,12 +109,12 @@ class CudaAllocator : public Allocator, public CountsCategories {
 
   void record_use(const void* data, cudaStream_t stream) {
     const std::lock_guard lock(mutex_);
-    Block* block = cache_.find(static_cast<std::byte*>(const_cast<void*>(data)));
-    if (block && block->stream != stream) block->users.insert(stream);
+    Block* block = cache_.around(static_cast<const std::byte*>(data));
+    if (block && !block->free && block->stream != stream) block->users.insert(stream);
   }
   bool contains(const void* at) const {
     const std::lock_guard lock(mutex_);
-    return cache_.contains(static_cast<const std::byte*>(at));
+    return cache_.around(static_cast<const std::byte*>(at)) != nullptr;
   }
   size_t reserved() const {
     const std::lock_guard lock(mutex_);

@@ -126,6 +126,25 @@ TEST_F(GpuMemory, AReleasedBlockWaitsForTheStreamsThatUseIt) {
   release(second);
 }
 
+// Also where they touch a part of it, as a collective operation on rows of a tensor does.
+TEST_F(GpuMemory, AReleasedBlockWaitsForTheStreamsThatUseAPartOfIt) {
+  const gpu::PinnedBytes seen(kBytes);
+  const cudaStream_t main = gpu::current_stream(0);
+  void* first = allocate();
+  fill(first, 3, main);
+  gpu::wait_for(0, side(), main);
+  fetch(seen, first, side());
+  gpu::record_use(0, static_cast<std::byte*>(first) + kBytes / 2, side());
+  release(first);
+  void* second = allocate();
+  ASSERT_EQ(second, first);
+  fill(second, 4, main);
+  wait(main);
+  wait(side());
+  EXPECT_EQ(value_of(seen), 3);
+  release(second);
+}
+
 // What was queued on a stream that is gone comes before what its memory is used for next.
 TEST_F(GpuMemory, StreamsThatAreGoneAreForgotten) {
   const gpu::PinnedBytes of_freed(kBytes), of_read(kBytes);
