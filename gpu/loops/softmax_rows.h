@@ -9,15 +9,15 @@
 namespace stepnet::gpu {
 
 template <class T>
-bool vendor_softmax(const Call& call, const AxisRows& rows, bool log, In<T> x, Out<T> y) {
+bool vendor_softmax(int device, const AxisRows& rows, bool log, In<T> x, Out<T> y) {
   const VendorRows sizes{dtype_of<T>(), rows.count, rows.size, log};
-  return vendor_takes(sizes) && x.data != y.data && run_vendor_softmax(device_of(call), sizes, x.data, y.data);
+  return vendor_takes(sizes) && x.data != y.data && run_vendor_softmax(device, sizes, x.data, y.data);
 }
 
 template <class T>
-bool vendor_softmax_backward(const Call& call, const AxisRows& rows, bool log, In<T> y, In<T> dy, Out<T> dx) {
+bool vendor_softmax_backward(int device, const AxisRows& rows, bool log, In<T> y, In<T> dy, Out<T> dx) {
   const VendorRows sizes{dtype_of<T>(), rows.count, rows.size, log};
-  return vendor_takes(sizes) && run_vendor_softmax_backward(device_of(call), sizes, y.data, dy.data, dx.data);
+  return vendor_takes(sizes) && run_vendor_softmax_backward(device, sizes, y.data, dy.data, dx.data);
 }
 
 }  // namespace stepnet::gpu

@@ -3,23 +3,28 @@
 
 #include <cmath>
 
+#include "gpu/loops/teams.h"
 #include "gpu/runtime/accumulate.h"
-#include "gpu/runtime/launch.h"
+#include "gpu/runtime/timesteps.h"
 #include "operators/loops/axis_rows.h"
 
 namespace stepnet::gpu_layer_norm {
 namespace {
 
+// As a part of a kernel for all timesteps.
+gpu::QueuedRows queued(gpu::RowKind kind, DType dtype, const AxisRows& rows) {
+  return {.kind = kind, .dtype = dtype, .rows = rows.count, .size = rows.size};
+}
+
 // The mean is taken off before squares are summed, so that none of it is lost. A row without elements has a mean of 0.
 template <class T>
-void forward(const LayerNormArgs& a, gpu::In<T> x, gpu::In<T> gamma, gpu::In<T> beta, gpu::Out<T> y, gpu::Out<T> means,
-             gpu::Out<T> deviations, Call& call) {
+void normalize(int device, const AxisRows& rows, double epsilon, gpu::In<T> x, gpu::In<T> gamma, gpu::In<T> beta,
+               gpu::Out<T> y, gpu::Out<T> means, gpu::Out<T> deviations) {
   using Wide = gpu::Accumulate<T>;
-  const AxisRows rows = rows_of(a, call.in(0).shape());
   const size_t size = static_cast<size_t>(rows.size);
-  const double epsilon = static_cast<double>(a.epsilon), n = size > 0 ? static_cast<double>(size) : 1;
-  const bool affine = a.elementwise_affine;
-  gpu::each_team(call, static_cast<size_t>(rows.count), [=] __device__(size_t r, const gpu::Team& team) {
+  const double n = size > 0 ? static_cast<double>(size) : 1;
+  const bool affine = gamma.data;
+  gpu::each_team(device, static_cast<size_t>(rows.count), [=] __device__(size_t r, const gpu::Team& team) {
     const size_t first = r * size;
     Wide sum = 0, squares = 0;
     for (size_t i = team.thread; i < size; i += team.size) sum += x[first + i];
@@ -35,6 +40,27 @@ void forward(const LayerNormArgs& a, gpu::In<T> x, gpu::In<T> gamma, gpu::In<T> 
     if (means.data) means[r] = mean;
     if (deviations.data) deviations[r] = deviation;
   });
+}
+
+template <class T>
+void forward(const LayerNormArgs& a, gpu::In<T> x, gpu::In<T> gamma, gpu::In<T> beta, gpu::Out<T> y, gpu::Out<T> means,
+             gpu::Out<T> deviations, Call& call) {
+  using gpu::RowTensor;
+  const AxisRows rows = rows_of(a, call.in(0).shape());
+  const int device = gpu::device_of(call);
+  const double epsilon = static_cast<double>(a.epsilon);
+  if (!gpu::recording() || x.size == 0) return normalize(device, rows, epsilon, x, gamma, beta, y, means, deviations);
+  gpu::QueuedRows work = queued(gpu::RowKind::layer_norm, dtype_of<T>(), rows);
+  work.number = epsilon;
+  work.scale = gamma.data;
+  work.bias = beta.data;
+  work.tensors[RowTensor::x] = x.data;
+  work.tensors[RowTensor::y] = y.data;
+  work.tensors[RowTensor::first_number] = means.data;
+  work.tensors[RowTensor::second_number] = deviations.data;
+  gpu::record(work, gpu::QueueAlone([device, rows, epsilon, x, gamma, beta, y, means, deviations] {
+                normalize(device, rows, epsilon, x, gamma, beta, y, means, deviations);
+              }));
 }
 
 // The gradient's inputs: dY, Y, mean, std, X, gamma, dmean, dstd. Absent ones are null.
@@ -97,12 +123,37 @@ void sum_gradients(const Call& call, const AxisRows& rows, const Inputs<T>& in, 
 }
 
 template <class T>
+void put_rows(int device, const AxisRows& rows, const Inputs<T>& in, T* dx) {
+  gpu::each_team(device, static_cast<size_t>(rows.count),
+                 [=] __device__(size_t r, const gpu::Team& team) { in.put_row(r, team, dx); });
+}
+
+template <class T>
+void record_gradient(int device, const AxisRows& rows, const Inputs<T>& in, T* dx) {
+  using gpu::RowTensor;
+  gpu::QueuedRows work = queued(gpu::RowKind::layer_norm_gradient, dtype_of<T>(), rows);
+  work.scale = in.gamma.data;
+  work.tensors[RowTensor::x] = in.x.data;
+  work.tensors[RowTensor::dy] = in.dy.data;
+  work.tensors[RowTensor::mean] = in.mean.data;
+  work.tensors[RowTensor::deviation] = in.deviation.data;
+  work.tensors[RowTensor::dmean] = in.dmean.data;
+  work.tensors[RowTensor::ddeviation] = in.dstd.data;
+  work.tensors[RowTensor::y] = dx;
+  gpu::record(work, gpu::QueueAlone([device, rows, in, dx] { put_rows(device, rows, in, dx); }));
+}
+
+template <class T>
 void gradient(const LayerNormArgs& a, gpu::Out<T> dx, gpu::Out<T> dgamma, gpu::Out<T> dbeta, Call& call) {
   const AxisRows rows = rows_of(a, call.in(4).shape());
   const Inputs<T> in(call, rows);
-  if (dx.data)
-    gpu::each_team(call, static_cast<size_t>(rows.count),
-                   [=] __device__(size_t r, const gpu::Team& team) { in.put_row(r, team, dx.data); });
+  const int device = gpu::device_of(call);
+  if (dgamma.data || dbeta.data)  // as a rule passes leave them to what comes behind the timesteps
+    gpu::end_recording("sums the gradients of its factors or summands in each timestep");
+  if (dx.data && gpu::recording() && in.dy.data && dx.size > 0)
+    record_gradient(device, rows, in, dx.data);
+  else if (dx.data)
+    put_rows(device, rows, in, dx.data);
   sum_gradients(call, rows, in, dgamma, dbeta);
 }
 

@@ -62,7 +62,7 @@ struct GradientLine {
 template <class T>
 void forward(const SoftmaxArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
   const OneAxis lines = softmax_lines(a, call.in(0).shape());
-  if (lines.inner == 1 && gpu::vendor_softmax(call, {lines.outer, lines.size}, true, x, y)) return;
+  if (lines.inner == 1 && gpu::vendor_softmax(gpu::device_of(call), {lines.outer, lines.size}, true, x, y)) return;
   const auto size = static_cast<size_t>(lines.size), inner = static_cast<size_t>(lines.inner);
   gpu::each_line(call, lines, ForwardLine<T>{size, inner, x, y});
 }
@@ -70,7 +70,9 @@ void forward(const SoftmaxArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
 template <class T>
 void gradient(const SoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
   const OneAxis lines = softmax_lines(a, call.in(0).shape());
-  if (lines.inner == 1 && gpu::vendor_softmax_backward(call, {lines.outer, lines.size}, true, y, dy, dx)) return;
+  if (lines.inner == 1 &&
+      gpu::vendor_softmax_backward(gpu::device_of(call), {lines.outer, lines.size}, true, y, dy, dx))
+    return;
   const auto size = static_cast<size_t>(lines.size), inner = static_cast<size_t>(lines.inner);
   gpu::each_line(call, lines, GradientLine<T>{size, inner, y, dy, dx});
 }

@@ -2,6 +2,8 @@
 #include "operators/norm/softmax.h"
 
 #include "gpu/loops/softmax_rows.h"
+#include "gpu/loops/teams.h"
+#include "gpu/runtime/timesteps.h"
 #include "stepnet/half.h"
 
 namespace stepnet::gpu_softmax {
@@ -12,11 +14,10 @@ template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 template <class T>
-void forward(const SoftmaxArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
-  const OneAxis lines = softmax_lines(a, call.in(0).shape());
+void run_forward(int device, const OneAxis& lines, gpu::In<T> x, gpu::Out<T> y) {
   const auto size = static_cast<size_t>(lines.size), inner = static_cast<size_t>(lines.inner);
-  if (size == 0 || (inner == 1 && gpu::vendor_softmax(call, {lines.outer, lines.size}, false, x, y))) return;
-  gpu::each_team(call, static_cast<size_t>(lines.lines()), [=] __device__(size_t line, const gpu::Team& team) {
+  if (size == 0 || (inner == 1 && gpu::vendor_softmax(device, {lines.outer, lines.size}, false, x, y))) return;
+  gpu::each_team(device, static_cast<size_t>(lines.lines()), [=] __device__(size_t line, const gpu::Team& team) {
     const size_t first = line / inner * size * inner + line % inner;
     const auto at = [&](size_t i) { return first + i * inner; };
     Wide<T> most = x[first];
@@ -30,11 +31,10 @@ void forward(const SoftmaxArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
 }
 
 template <class T>
-void gradient(const SoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
-  const OneAxis lines = softmax_lines(a, call.in(0).shape());
+void run_gradient(int device, const OneAxis& lines, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx) {
   const auto size = static_cast<size_t>(lines.size), inner = static_cast<size_t>(lines.inner);
-  if (inner == 1 && gpu::vendor_softmax_backward(call, {lines.outer, lines.size}, false, y, dy, dx)) return;
-  gpu::each_team(call, static_cast<size_t>(lines.lines()), [=] __device__(size_t line, const gpu::Team& team) {
+  if (inner == 1 && gpu::vendor_softmax_backward(device, {lines.outer, lines.size}, false, y, dy, dx)) return;
+  gpu::each_team(device, static_cast<size_t>(lines.lines()), [=] __device__(size_t line, const gpu::Team& team) {
     const size_t first = line / inner * size * inner + line % inner, end = first + size * inner;
     const size_t begin = first + team.thread * inner, stride = team.size * inner;
     Wide<T> dot = 0;
@@ -42,6 +42,37 @@ void gradient(const SoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx,
     dot = team.sum(dot);
     for (size_t i = begin; i < end; i += stride) dx[i] = y[i] * (dy[i] - dot);
   });
+}
+
+// Whether it may be a part of a kernel for all timesteps, which has rows alone.
+bool is_recorded(const OneAxis& lines) {
+  return gpu::recording() && lines.inner == 1 && lines.size > 0 && lines.outer > 0;
+}
+
+gpu::QueuedRows queued(gpu::RowKind kind, DType dtype, const OneAxis& lines, const void* x, const void* dy, void* y) {
+  gpu::QueuedRows work{.kind = kind, .dtype = dtype, .rows = lines.outer, .size = lines.size};
+  work.tensors[gpu::RowTensor::x] = x;
+  work.tensors[gpu::RowTensor::dy] = dy;
+  work.tensors[gpu::RowTensor::y] = y;
+  return work;
+}
+
+template <class T>
+void forward(const SoftmaxArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
+  const OneAxis lines = softmax_lines(a, call.in(0).shape());
+  const int device = gpu::device_of(call);
+  if (!is_recorded(lines)) return run_forward(device, lines, x, y);
+  gpu::record(queued(gpu::RowKind::softmax, dtype_of<T>(), lines, x.data, nullptr, y.data),
+              gpu::QueueAlone([device, lines, x, y] { run_forward(device, lines, x, y); }));
+}
+
+template <class T>
+void gradient(const SoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
+  const OneAxis lines = softmax_lines(a, call.in(0).shape());
+  const int device = gpu::device_of(call);
+  if (!is_recorded(lines)) return run_gradient(device, lines, y, dy, dx);
+  gpu::record(queued(gpu::RowKind::softmax_gradient, dtype_of<T>(), lines, y.data, dy.data, dx.data),
+              gpu::QueueAlone([device, lines, y, dy, dx] { run_gradient(device, lines, y, dy, dx); }));
 }
 
 REGISTER(softmax_cuda) {

@@ -57,17 +57,20 @@ bool same_kind(const QueuedChain& a, const QueuedChain& b) {
 }
 bool same_kind(const QueuedWork& a, const QueuedWork& b) {
   if (a.what.index() != b.what.index() || bool(a.check) != bool(b.check)) return false;
+  if (const auto* rows = std::get_if<QueuedRows>(&a.what)) return same_kind(*rows, std::get<QueuedRows>(b.what));
   if (const auto* product = std::get_if<QueuedProduct>(&a.what))
     return same_kind(*product, std::get<QueuedProduct>(b.what));
   return same_kind(std::get<QueuedChain>(a.what), std::get<QueuedChain>(b.what));
 }
 
-// The addresses that may move: of a product A and C, of a chain all tensors.
+// The addresses that may move: of a product A and C, of the others all tensors.
 size_t address_count(const QueuedWork& work) {
+  if (const auto* rows = std::get_if<QueuedRows>(&work.what)) return address_count(*rows);
   const auto* chain = std::get_if<QueuedChain>(&work.what);
   return chain ? chain->operands.size() : 2;
 }
 const std::byte* address(const QueuedWork& work, size_t k) {
+  if (const auto* rows = std::get_if<QueuedRows>(&work.what)) return address(*rows, k);
   if (const auto* p = std::get_if<QueuedProduct>(&work.what)) return bytes(k == 0 ? p->a : p->c);
   return bytes(std::get<QueuedChain>(work.what).operands[k].first);
 }
@@ -109,16 +112,23 @@ void expect_product(const QueuedProduct& p, const LoopPlan& plan) {
   expect(s.m <= kMostRows, "products have {} rows, more than {}", s.m, kMostRows);
 }
 
+void expect_rows(const QueuedRows& r, const LoopPlan& plan) {
+  expect(r.dtype == plan.dtype, "there are two types of elements");
+  expect(r.rows % plan.rows == 0, "an operator on rows has {} of them, and not {}", r.rows, plan.rows);
+}
+
 // Rows, units, and the type of elements.
 void set_sizes(std::span<const QueuedWork> step, LoopPlan& plan) {
   const auto first = std::ranges::find_if(step, [](const QueuedWork& w) { return w.what.index() == 0; });
-  if (first != step.end()) {
+  if (first != step.end())
     plan.rows = std::get<QueuedProduct>(first->what).sizes.m;
-    plan.dtype = std::get<QueuedProduct>(first->what).dtype;
-  } else {
-    for (const QueuedWork& w : step) plan.rows = std::max(plan.rows, std::get<QueuedChain>(w.what).rows);
-    plan.dtype = std::get<QueuedChain>(step[0].what).dtype;
-  }
+  else
+    for (const QueuedWork& w : step) {
+      const auto* chain = std::get_if<QueuedChain>(&w.what);
+      plan.rows = std::max(plan.rows, chain ? chain->rows : std::get<QueuedRows>(w.what).rows);
+    }
+  const QueuedWork& typed = first != step.end() ? *first : step[0];
+  plan.dtype = std::visit([](const auto& what) { return what.dtype; }, typed.what);
   expect(plan.dtype != DType::float64, "elements are double");
   int64_t most = 0;
   const auto add_columns = [&](int64_t columns) {
@@ -129,6 +139,11 @@ void set_sizes(std::span<const QueuedWork> step, LoopPlan& plan) {
     if (const auto* p = std::get_if<QueuedProduct>(&w.what)) {
       expect_product(*p, plan);
       add_columns(p->sizes.n);
+    } else if (const auto* r = std::get_if<QueuedRows>(&w.what)) {
+      expect_rows(*r, plan);
+      if (!r->tensors[RowTensor::y]) continue;
+      add_columns(r->size);
+      most = std::max(most, r->rows / plan.rows * r->size);
     } else {
       const QueuedChain chain = by_rows(std::get<QueuedChain>(w.what), plan.rows);
       expect(chain.dtype == plan.dtype, "there are two types of elements");
@@ -151,6 +166,7 @@ struct Access {
   bool by_units = false;  // each thread touches the columns of its own row and unit alone, counted from `begin`
   bool* is_late = nullptr;
   bool* is_shared = nullptr;
+  bool by_first_unit = false;  // those of a row are written by the thread of the first unit
 
   const std::byte* end(const LoopPlan& plan) const { return begin + ((plan.rows - 1) * stride + columns) * size; }
 };
@@ -165,7 +181,30 @@ std::vector<bool> written_by(const std::vector<FusedInstruction>& code, int tens
 
 bool has_whole_units(const LoopPlan& plan, int64_t stride) { return plan.rows == 1 || stride % plan.units == 0; }
 
+// Of the rows that numbers are found of all is read, and then by each thread what is its own.
+std::vector<Access> accesses(const QueuedRows& work, LoopRows& rows, const LoopPlan& plan) {
+  std::vector<Access> all;
+  const int64_t size = element_size(plan), columns = rows.parts * rows.size;
+  for (const RowTensor t : {RowTensor::x, RowTensor::dy})
+    if (work.tensors[t]) all.push_back({bytes(work.tensors[t]), columns, columns, size});
+  work.tensors.each([&](RowTensor t) {
+    if (!work.tensors[t] || (!work.tensors[RowTensor::y] && t == RowTensor::x)) return;
+    const int64_t stride = has_rows(t) ? columns : rows.parts;
+    all.push_back({.begin = bytes(work.tensors[t]),
+                   .stride = stride,
+                   .columns = stride,
+                   .size = size,
+                   .writes = is_written(t),
+                   .by_units = has_rows(t),
+                   .is_late = is_written(t) ? nullptr : &rows.is_late[t],
+                   .is_shared = is_written(t) ? &rows.is_shared[t] : nullptr,
+                   .by_first_unit = is_written(t) && !has_rows(t)});
+  });
+  return all;
+}
+
 std::vector<Access> accesses(const QueuedWork& work, LoopOp& op, const LoopPlan& plan) {
+  if (const auto* rows = std::get_if<QueuedRows>(&work.what)) return accesses(*rows, std::get<LoopRows>(op.what), plan);
   if (const auto* p = std::get_if<QueuedProduct>(&work.what)) {
     auto& product = std::get<LoopProduct>(op.what);
     const ProductSizes& s = p->sizes;
@@ -194,6 +233,7 @@ std::vector<Access> accesses(const QueuedWork& work, LoopOp& op, const LoopPlan&
 // Whether both are of one row and unit wherever they touch the same element.
 bool same_thread(const Access& a, const Access& b, const LoopPlan& plan) {
   const int64_t size = element_size(plan), bytes_between = b.begin - a.begin;
+  if (a.by_first_unit && b.by_first_unit) return bytes_between == 0 && a.stride == b.stride;
   if (!a.by_units || !b.by_units || bytes_between % (plan.units * size) != 0) return false;
   if (plan.rows == 1) return true;
   if (a.stride != b.stride) return false;
@@ -226,7 +266,7 @@ void set_waits(Timesteps timesteps, LoopPlan& plan) {
       const std::vector<Access> now = accesses(step[i], plan.ops[i], plan);
       for (size_t k = 0; k < now.size(); ++k) {
         expect(!clashes(now[k], std::span(now).first(k), plan), "operator {} writes over what it reads", i);
-        expect(!now[k].writes || now[k].by_units, "rows of results are not whole units");
+        expect(!now[k].writes || now[k].by_units || now[k].by_first_unit, "rows of results are not whole units");
         if (clashes(now[k], since, plan)) plan.ops[i].waits = true;
       }
       if (plan.ops[i].waits) earlier = std::exchange(before, std::exchange(since, {}));
@@ -282,7 +322,10 @@ void expect_numbers(Timesteps timesteps, LoopPlan& plan) {
 void expect_constants(Timesteps timesteps, LoopPlan& plan) {
   std::vector<std::pair<const std::byte*, const std::byte*>> constants;
   for (const QueuedWork& work : timesteps[0])
-    if (const auto* p = std::get_if<QueuedProduct>(&work.what)) {
+    if (const auto* r = std::get_if<QueuedRows>(&work.what)) {
+      for (const void* constant : {r->scale, r->bias})
+        if (constant) constants.emplace_back(bytes(constant), bytes(constant) + r->size * element_size(plan));
+    } else if (const auto* p = std::get_if<QueuedProduct>(&work.what)) {
       const ProductSizes& s = p->sizes;
       const int64_t rows = s.trans_b ? s.n : s.k, columns = s.trans_b ? s.k : s.n;
       constants.emplace_back(bytes(p->b), bytes(p->b) + ((rows - 1) * s.ldb + columns) * element_size(plan));
@@ -306,6 +349,14 @@ void expect_one_name(const LoopPlan& plan) {
   for (const LoopOp& op : plan.ops) {
     if (const auto* p = std::get_if<LoopProduct>(&op.what)) {
       all.push_back({&plan.places[static_cast<size_t>(p->c)], p->sizes.ldc, p->sizes.n, true});
+      continue;
+    }
+    if (const auto* r = std::get_if<LoopRows>(&op.what)) {
+      r->places.each([&](RowTensor t) {
+        if (r->places[t] < 0) return;
+        const int64_t columns = has_rows(t) ? r->parts * r->size : r->parts;
+        all.push_back({&plan.places[static_cast<size_t>(r->places[t])], columns, columns, is_written(t)});
+      });
       continue;
     }
     const auto& chain = std::get<LoopChain>(op.what);
@@ -358,6 +409,10 @@ size_t weight_bytes(const LoopPlan& plan, const LoopProduct& p) {
   return static_cast<size_t>(round_up(elements * element_size(plan), 16));
 }
 
+size_t number_bytes(const LoopPlan& plan, const LoopRows& r) {
+  return static_cast<size_t>(round_up(plan.rows * r.parts * kRowNumbers * static_cast<int64_t>(sizeof(float)), 16));
+}
+
 size_t sum_bytes(const LoopPlan& plan, const LoopProduct& p) {
   const LoopSums sums = sums_of(plan, p);
   return static_cast<size_t>(round_up(sums.parts * sums.rows * sums.length * static_cast<int64_t>(sizeof(float)), 16));
@@ -371,6 +426,11 @@ bool lay_out(LoopPlan& plan, const LoopLimits& limits, int64_t units) {
   std::vector<LoopProduct*> loaded;
   for (LoopOp& op : plan.ops) {
     if (op.waits) sums = 0;  // those of before have been read
+    if (auto* r = std::get_if<LoopRows>(&op.what)) {
+      r->numbers_at = sums;
+      sums += number_bytes(plan, *r);
+      most_sums = std::max(most_sums, sums);
+    }
     auto* p = std::get_if<LoopProduct>(&op.what);
     if (!p) continue;
     const auto same = std::ranges::find_if(loaded, [&](const LoopProduct* q) {
@@ -389,7 +449,10 @@ bool lay_out(LoopPlan& plan, const LoopLimits& limits, int64_t units) {
     most_sums = std::max(most_sums, sums);
   }
   for (LoopOp& op : plan.ops)
-    if (auto* p = std::get_if<LoopProduct>(&op.what)) p->sums_at += weights;
+    if (auto* p = std::get_if<LoopProduct>(&op.what))
+      p->sums_at += weights;
+    else if (auto* r = std::get_if<LoopRows>(&op.what))
+      r->numbers_at += weights;
   plan.shared_bytes = weights + most_sums;
   return plan.shared_bytes <= limits.shared_bytes && plan.blocks <= limits.blocks;
 }
@@ -434,6 +497,26 @@ LoopChain chain_of(const QueuedChain& given, int place, const LoopPlan& plan) {
     made.operands.push_back({place++, o.stride, o.step});
     made.operands.back().is_int32 = chain.has_int32(k);
   }
+  return made;
+}
+
+LoopRows rows_of(const QueuedRows& r, int place, LoopPlan& plan) {
+  LoopRows made;
+  made.kind = r.kind;
+  made.size = r.size;
+  made.parts = r.rows / plan.rows;
+  made.number = r.number;
+  if (r.scale) made.scale = add_constant(r.scale, plan);
+  if (r.bias) made.bias = add_constant(r.bias, plan);
+  if (r.tensors[RowTensor::y]) made.groups = static_cast<int>(made.parts * r.size / plan.units);
+  made.wide = static_cast<int>(16 / element_size(plan));
+  r.tensors.each([&](RowTensor t) {
+    if (r.tensors[t]) made.places[t] = place++;
+  });
+  for (const RowTensor t : {RowTensor::x, RowTensor::dy})
+    if (r.tensors[t])
+      made.wide = std::min(made.wide, width_of(plan.places[static_cast<size_t>(made.places[t])],
+                                               {.k = r.size, .lda = r.size}, element_size(plan)));
   return made;
 }
 
@@ -485,12 +568,16 @@ QueuedWork& LoopRecording::next() {
   return work;
 }
 
-QueuedWork& LoopRecording::add(const QueuedProduct& product) {
+template <class What>
+QueuedWork& LoopRecording::add_in_place(const What& what) {
   QueuedWork& work = next();
   if (auto* chain = std::get_if<QueuedChain>(&work.what)) spare_.push_back(std::move(chain->operands));
-  work.what = product;
+  work.what = what;
   return work;
 }
+
+QueuedWork& LoopRecording::add(const QueuedProduct& product) { return add_in_place(product); }
+QueuedWork& LoopRecording::add_rows(const QueuedRows& rows) { return add_in_place(rows); }
 
 QueuedWork& LoopRecording::add_chain() {
   QueuedWork& work = next();
@@ -525,6 +612,8 @@ LoopPlan plan_loop(Timesteps timesteps, const LoopLimits& limits) {
       const int place = add_places(timesteps, i, plan);
       if (const auto* p = std::get_if<QueuedProduct>(&step[i].what))
         plan.ops.push_back({product_of(*p, place, plan, limits)});
+      else if (const auto* r = std::get_if<QueuedRows>(&step[i].what))
+        plan.ops.push_back({rows_of(*r, place, plan)});
       else
         plan.ops.push_back({chain_of(std::get<QueuedChain>(step[i].what), place, plan)});
     }
@@ -546,11 +635,15 @@ std::string to_text(const LoopPlan& plan, const LoopLimits& limits) {
     const auto* p = std::get_if<LoopProduct>(&op.what);
     return p && p->by_tensor_cores;
   });
+  const auto rows =
+      std::ranges::count_if(plan.ops, [](const LoopOp& op) { return std::holds_alternative<LoopRows>(op.what); });
+  const std::string on_rows =
+      rows > 0 ? fmt::format(", {} operator{} on whole rows in each", rows, rows == 1 ? "" : "s") : "";
   return fmt::format(
-      "one kernel of {} timesteps{}: {} blocks have {} of {} units each, {} bytes of {} of shared memory with all "
+      "one kernel of {} timesteps{}{}: {} blocks have {} of {} units each, {} bytes of {} of shared memory with all "
       "weights "
       "of these, and wait for each other {}",
-      plan.steps, halves ? ", products by tensor cores" : "", plan.blocks, plan.block_units, plan.units,
+      plan.steps, on_rows, halves ? ", products by tensor cores" : "", plan.blocks, plan.block_units, plan.units,
       plan.shared_bytes, limits.shared_bytes,
       waits == 0   ? "never"
       : waits == 1 ? "once in a timestep"

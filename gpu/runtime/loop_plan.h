@@ -1,9 +1,10 @@
 // Timesteps as one kernel: a plan of it, made from what a loop queues for each of its timesteps.
 //
 // The kernel stays on the device for the whole loop. Columns of what a timestep computes are its units: a unit u of H
-// has the columns u, u + H, u + 2 H, ... of every product and of every chain of elementwise instructions. Each block
-// has some units, and keeps their columns of all weights in shared memory. So blocks need nothing of each other but the
-// first operands of products, for which they wait for each other: as a rule once in a timestep.
+// has the columns u, u + H, u + 2 H, ... of every product, chain of elementwise instructions and operator on rows. Each
+// block has some units, and keeps their columns of all weights in shared memory. So blocks need nothing of each other
+// but the first operands of products, and the rows of operators on rows, for which they wait for each other: as a rule
+// once in a timestep.
 //
 // Source: Diamos et al., Persistent RNNs: stashing recurrent weights on-chip, 2016, for cells of any arithmetic.
 // Threads: pure functions; a recording is one thread's.
@@ -20,6 +21,7 @@
 #include <variant>
 #include <vector>
 
+#include "gpu/runtime/loop_rows.h"
 #include "gpu/runtime/product_sizes.h"
 #include "stepnet/device.h"
 #include "stepnet/elementwise_chain.h"
@@ -79,7 +81,7 @@ class QueueAlone {
 };
 
 struct QueuedWork {
-  std::variant<QueuedProduct, QueuedChain> what = {};
+  std::variant<QueuedProduct, QueuedChain, QueuedRows> what = {};
   QueueAlone run = {};    // queues it by itself
   QueueAlone check = {};  // queues once what a kernel of all timesteps leaves out: it looks for bad values
 };
@@ -93,15 +95,18 @@ class LoopRecording {
   void begin_step();
   // Of the present timestep.
   QueuedWork& add(const QueuedProduct& product);
+  QueuedWork& add_rows(const QueuedRows& rows);
   QueuedWork& add_chain();  // to be filled: but for `run` and `check`, all may be of another one
   Timesteps timesteps();    // until something is added
 
  private:
   QueuedWork& next();
+  template <class What>
+  QueuedWork& add_in_place(const What& what);
 
   std::vector<QueuedWork> works_;
   size_t used_ = 0;
-  std::vector<std::vector<FusedOperand<void>>> spare_;  // of chains in whose places there are products now
+  std::vector<std::vector<FusedOperand<void>>> spare_;  // of chains in whose places there is other work now
   std::vector<size_t> begins_;                          // of timesteps, in the works
   std::vector<std::span<const QueuedWork>> steps_;
 };
@@ -154,7 +159,7 @@ struct LoopChain {
 };
 
 struct LoopOp {
-  std::variant<LoopProduct, LoopChain> what;
+  std::variant<LoopProduct, LoopChain, LoopRows> what;
   bool waits = false;  // for all blocks, before it
 };
 

@@ -269,7 +269,8 @@ std::string sum_text(const LoopProduct& p, const LoopPlan& plan, int64_t group) 
 std::string element_text(const LoopElement& e) {
   if (e.constant >= 0) return fmt::format("{}[{} + u]", constant(e.constant), e.shift);
   const std::string row = fmt::format("place_at(p.places[{}], t)[row * {}ll", e.place, e.stride);
-  return e.step == 0 ? row + "]" : fmt::format("{} + {} + u]", row, e.shift);
+  if (e.step != 0) return fmt::format("{} + {} + u]", row, e.shift);
+  return e.shift == 0 ? row + "]" : fmt::format("{} + {}]", row, e.shift);
 }
 
 std::string variable(int number) { return fmt::format("v{}", number); }
@@ -287,13 +288,19 @@ std::string statement_text(const LoopStatement& s, const LoopPlan& plan) {
       for (const int added : s.added) sum += " + " + variable(added);
       return fmt::format("      {} = {};\n", result, sum);
     }
+    case LoopStatement::Kind::number: {
+      const auto& rows = std::get<LoopRows>(plan.ops[static_cast<size_t>(s.op)].what);
+      return fmt::format("      {} = ((const float*)(room + {}))[row * {} + {}];\n", result, rows.numbers_at,
+                         rows.parts * kRowNumbers, s.number);
+    }
     case LoopStatement::Kind::round:
       return fmt::format("      {} = load(store({}));\n", result, a);
     case LoopStatement::Kind::compute:
       return fmt::format("      {} = {};\n", result,
                          fused_value_source(plan.dtype, s.instruction, a, variable(s.instruction.b)));
     case LoopStatement::Kind::write:
-      return fmt::format("      {} = store({});\n", element_text(s.element), a);
+      return fmt::format("      {}{} = store({});\n", s.element.step == 0 ? "if (u == 0) " : "",
+                         element_text(s.element), a);
   }
   fail("there is no statement {}", static_cast<int>(s.kind));
 }
@@ -322,6 +329,10 @@ std::string stretch_text(const LoopStretch& s, const LoopPlan& plan, bool is_fir
       is_first ? "    if (t > 0) wait_for_all(p.arrived, turn);\n" : "    wait_for_all(p.arrived, turn);\n";
   if (!s.waits) wait = "    __syncthreads();\n";  // before sums are written over
   for (const int op : s.products) wait += multiply_text(std::get<LoopProduct>(plan.ops[static_cast<size_t>(op)].what));
+  for (const int op : s.rows) {
+    const auto& rows = std::get<LoopRows>(plan.ops[static_cast<size_t>(op)].what);
+    wait += find_numbers_source(rows, plan.rows * rows.parts);
+  }
   const std::string arrive = s.next_waits ? "    ++turn, arrive(p.arrived);\n" : "";
   const auto text_of = [&](const std::vector<LoopStatement>& all) { return statements_text(all, plan); };
   if (plan.rows * plan.block_units <= kLoopThreads)
@@ -356,6 +367,8 @@ std::string loop_body(const LoopPlan& plan) {
                                    plan.units, plan.block_units) +
                        kFunctions;
   if (std::ranges::any_of(plan.ops, by_tensor_cores)) source += kTensorCores;
+  if (std::ranges::any_of(plan.ops, [](const LoopOp& op) { return std::holds_alternative<LoopRows>(op.what); }))
+    source += row_functions_source();
   std::string loads;
   for (const LoopOp& op : plan.ops)
     if (const auto* p = std::get_if<LoopProduct>(&op.what); p && p->loads_weights) loads += load_text(*p);

@@ -22,6 +22,9 @@ class Builder {
     if (const auto* p = std::get_if<LoopProduct>(&op.what)) {
       stretch_.products.push_back(index);
       for (int64_t group = 0; group < p->groups; ++group) add_product(*p, index, group);
+    } else if (const auto* r = std::get_if<LoopRows>(&op.what)) {
+      stretch_.rows.push_back(index);
+      for (int64_t part = 0; part < r->parts; ++part) add_rows(*r, index, part);
     } else {
       const auto& chain = std::get<LoopChain>(op.what);
       for (int64_t group = 0; group < chain.groups; ++group) add_chain(chain, group);
@@ -136,6 +139,104 @@ class Builder {
       variables.at(static_cast<size_t>(i.to)) = variable;
       if (i.to < chain.tensors) write(element_of(operand(i.to)), variable, operand(i.to).is_shared);
     }
+  }
+
+  int compute(FusedCode code, int a, int b = -1, double number = 0) {
+    LoopStatement statement{.kind = Kind::compute, .variable = fresh()};
+    statement.instruction = {code, a, b < 0 ? a : b, number};
+    stretch_.values.push_back(std::move(statement));
+    return stretch_.values.back().variable;
+  }
+  int column(int constant, int64_t shift) {
+    const int variable = fresh();
+    stretch_.early.push_back(
+        {.kind = Kind::load, .variable = variable, .element = {.constant = constant, .shift = shift}});
+    return variable;
+  }
+  int number_of(int op, int64_t part, int which) {
+    const int variable = fresh();
+    stretch_.values.push_back(
+        {.kind = Kind::number, .variable = variable, .op = op, .number = part * kRowNumbers + which});
+    return variable;
+  }
+
+  // Operators on rows, for one of their rows that the plan's row has.
+  void add_rows(const LoopRows& r, int op, int64_t part) {
+    const auto number_at = [&](RowTensor t) {
+      return LoopElement{.place = r.places[t], .shift = part, .stride = r.parts, .step = 0};
+    };
+    const auto read_number = [&](RowTensor t) { return read(number_at(t), r.is_late[t]); };
+    const auto write_number = [&](RowTensor t, int variable) {
+      if (r.places[t] >= 0) write(number_at(t), variable, r.is_shared[t]);
+    };
+    const int64_t groups = r.groups / r.parts;
+    // value(group) becomes y.
+    const auto write_y = [&](const auto& value) {
+      for (int64_t group = part * groups; group < (part + 1) * groups; ++group)
+        write(element(r.places[RowTensor::y], r.parts * r.size, 1, group), value(group), r.is_shared[RowTensor::y]);
+    };
+    const auto read_row = [&](RowTensor t, int64_t group) {
+      return read(element(r.places[t], r.parts * r.size, 1, group), r.is_late[t]);
+    };
+    const auto of_columns = [&](int constant, int64_t group) {
+      return column(constant, (group - part * groups) * plan_.units);
+    };
+    const auto x_at = [&](int64_t group) { return read_row(RowTensor::x, group); };
+    const auto dy_at = [&](int64_t group) { return read_row(RowTensor::dy, group); };
+    switch (r.kind) {
+      case RowKind::layer_norm: {
+        const int mean = number_of(op, part, 0), deviation = number_of(op, part, 1);
+        const int inverse = compute(FusedCode::reciprocal, deviation);
+        write_y([&](int64_t group) {
+          int y = compute(FusedCode::mul, compute(FusedCode::sub, x_at(group), mean), inverse);
+          if (r.scale >= 0) y = compute(FusedCode::mul, y, of_columns(r.scale, group));
+          return r.bias >= 0 ? compute(FusedCode::add, y, of_columns(r.bias, group)) : y;
+        });
+        write_number(RowTensor::first_number, mean);
+        write_number(RowTensor::second_number, deviation);
+        return;
+      }
+      case RowKind::layer_norm_gradient: {
+        const double each = 1 / static_cast<double>(r.size);
+        const int mean = read_number(RowTensor::mean);
+        const int inverse = compute(FusedCode::reciprocal, read_number(RowTensor::deviation));
+        // A sum over the row, with the gradient of the number that it is of.
+        const auto share = [&](int sum, RowTensor slope) {
+          int all = compute(FusedCode::negative, compute(FusedCode::mul, sum, inverse));
+          if (r.places[slope] >= 0) all = compute(FusedCode::add, all, read_number(slope));
+          return compute(FusedCode::scale, all, -1, each);
+        };
+        const int constant = share(number_of(op, part, 0), RowTensor::dmean);
+        const int slope = share(number_of(op, part, 1), RowTensor::ddeviation);
+        write_y([&](int64_t group) {
+          const int u = compute(FusedCode::mul, compute(FusedCode::sub, x_at(group), mean), inverse);
+          int e = dy_at(group);
+          if (r.scale >= 0) e = compute(FusedCode::mul, e, of_columns(r.scale, group));
+          const int along = compute(FusedCode::add, constant, compute(FusedCode::mul, slope, u));
+          return compute(FusedCode::add, compute(FusedCode::mul, e, inverse), along);
+        });
+        return;
+      }
+      case RowKind::softmax: {
+        const int most = number_of(op, part, 0), sum = number_of(op, part, 1);
+        write_y([&](int64_t group) {
+          const int power = compute(FusedCode::exp, compute(FusedCode::sub, x_at(group), most));
+          return compute(FusedCode::div, power, sum);
+        });
+        return;
+      }
+      case RowKind::softmax_gradient: {
+        const int dot = number_of(op, part, 0);
+        write_y([&](int64_t group) {
+          return compute(FusedCode::mul, x_at(group), compute(FusedCode::sub, dy_at(group), dot));
+        });
+        return;
+      }
+      case RowKind::sum:
+        write_number(RowTensor::first_number, number_of(op, part, 0));
+        return;
+    }
+    fail("there is no row operator {}", static_cast<int>(r.kind));
   }
 
   const LoopPlan& plan_;

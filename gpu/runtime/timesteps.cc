@@ -16,8 +16,9 @@ namespace {
 
 struct Recorder {
   LoopRecording recording = {};
-  bool ended = false;   // something came that a plan knows nothing of
-  std::string by = {};  // the operator that it is of
+  bool ended = false;         // something came that a plan knows nothing of
+  std::string by = {};        // the operator that it is of
+  std::string_view why = {};  // where the operator knows more
 };
 
 // What a thread keeps.
@@ -42,6 +43,7 @@ class TakenRecorder {
     free.pop_back();
     taken_->recording.clear();
     taken_->ended = false;
+    taken_->why = {};
   }
   ~TakenRecorder() { here().free.push_back(std::move(taken_)); }
   TakenRecorder(const TakenRecorder&) = delete;
@@ -120,6 +122,12 @@ uint64_t number_of(Timesteps timesteps) {
         for (const void* address : {p->a, p->b, p->bias, static_cast<const void*>(p->c)}) add_address(address);
         for (const int64_t size : {p->sizes.m, p->sizes.n, p->sizes.k, p->sizes.batch}) add(size);
         add(p->tf32);
+      } else if (const auto* r = std::get_if<QueuedRows>(&work.what)) {
+        add(r->kind);
+        add(r->dtype);
+        for (const int64_t size : {r->rows, r->size}) add(size);
+        for (const void* address : {r->scale, r->bias}) add_address(address);
+        r->tensors.each([&](RowTensor t) { add_address(r->tensors[t]); });
       } else {
         const auto& chain = std::get<QueuedChain>(work.what);
         add(chain.dtype);
@@ -211,6 +219,14 @@ bool recording() { return here().now != nullptr; }
 
 void record(const QueuedProduct& product, const QueueAlone& run) { here().now->recording.add(product).run = run; }
 
+void record(const QueuedRows& rows, const QueueAlone& run) { here().now->recording.add_rows(rows).run = run; }
+
+void end_recording(std::string_view why) {
+  if (!recording()) return;
+  here().now->why = why;
+  end_recording();
+}
+
 void record(DType dtype, const FusedCodes& code, int tensors, std::span<const FusedOperand<void>> operands,
             int64_t width, int64_t rows, const QueueAlone& run) {
   record_chain(dtype, code, tensors, operands, 0, width, rows, run);
@@ -239,8 +255,10 @@ TimestepsOutcome run_timesteps(int device, int64_t count, FunctionRef<int64_t> s
       step(i);
     }
   }
+  if (recorder.ended && !recorder.why.empty()) return {.refusal = fmt::format("{} {}", recorder.by, recorder.why)};
   if (recorder.ended)
-    return {.refusal = fmt::format("{} is neither a product nor a chain of elementwise operators", recorder.by)};
+    return {.refusal = fmt::format("{} is neither a product, nor elementwise, nor a known operator on whole rows",
+                                   recorder.by)};
   const Timesteps all = recorder.recording.timesteps();
   const size_t alike = alike_from_first(all);
   TimestepsOutcome outcome = run_as_one(device, all.first(alike));

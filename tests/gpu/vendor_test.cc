@@ -8,6 +8,7 @@
 #include "tests/core/compute/fused_reference.h"
 #include "tests/gpu/gpu_test.h"
 #include "tests/gpu/runtime/lstm_loop.h"
+#include "tests/gpu/runtime/norm_lstm_loop.h"
 
 namespace stepnet::testing::vendor_test {
 namespace {
@@ -111,35 +112,45 @@ int64_t tile_products(const gpu::LoopPlan& plan) {
 
 // What the planner counts on, of cells that fit: the threads' registers are there, so nothing is spilled; all shared
 // memory is what the plan says; the code is short; and of products by tensor cores there are as many as planned.
-TEST(GpuCompiler, TimestepsNeedWhatThePlanSays) {
+template <class Loop>
+void check_needs(const Loop& cell) {
   constexpr unsigned kTileProduct = 0x23c;  // HMMA
   for (const auto& [capability, limits] : sold())
-    for (const LstmLoop& cell : {LstmLoop{}, LstmLoop{.has_lengths = true}, LstmLoop{.backward = true}})
-      for (const DType dtype : {DType::float32, DType::bfloat16})
-        for (const auto& [rows, units] : {std::pair{1, 100}, {16, 768}, {64, 512}}) {
-          LstmLoop loop = cell;
-          loop.dtype = dtype, loop.rows = rows, loop.units = units;
-          const gpu::LoopPlan plan = gpu::plan_loop(loop.recording().timesteps(), limits);
-          SCOPED_TRACE(fmt::format("sm_{} {} {} rows {} units, {}{}: {}", capability, dtype_name(dtype), rows, units,
-                                   loop.backward ? "backward" : "forward", loop.has_lengths ? " with lengths" : "",
-                                   plan.refusal));
-          if (!plan.refusal.empty()) {  // no other than for want of room
-            EXPECT_NE(plan.refusal.find("bytes of shared memory"), plan.refusal.npos);
-            continue;
-          }
-          std::string log;
-          const std::vector<char> code = gpu::compile_kernel(gpu::loop_source(plan), capability, &log);
-          const Usage usage = usage_of(log);
-          EXPECT_LE(usage.registers * gpu::kLoopThreads, 65536);
-          EXPECT_EQ(usage.stack_bytes, 0);
-          EXPECT_EQ(usage.spilled_bytes, 0);
-          EXPECT_EQ(usage.shared_bytes, 0);  // beside the plan's, which a launch gives
-          EXPECT_LE(plan.shared_bytes, limits.shared_bytes);
-          const std::vector<unsigned> instructions = instructions_of(code, "timesteps");
-          EXPECT_GT(instructions.size(), 100U);
-          EXPECT_LT(instructions.size(), 4096U);  // 64 KiB, which the caches for instructions hold
-          EXPECT_EQ(std::ranges::count(instructions, kTileProduct), tile_products(plan));
+    for (const DType dtype : {DType::float32, DType::bfloat16})
+      for (const auto& [rows, units] : {std::pair{1, 100}, {16, 768}, {64, 512}}) {
+        Loop loop = cell;
+        loop.dtype = dtype, loop.rows = rows, loop.units = units;
+        const gpu::LoopPlan plan = gpu::plan_loop(loop.recording().timesteps(), limits);
+        SCOPED_TRACE(fmt::format("sm_{} {} {} rows {} units, {}: {}", capability, dtype_name(dtype), rows, units,
+                                 loop.backward ? "backward" : "forward", plan.refusal));
+        if (!plan.refusal.empty()) {  // no other than for want of room
+          EXPECT_NE(plan.refusal.find("bytes of shared memory"), plan.refusal.npos);
+          continue;
         }
+        std::string log;
+        const std::vector<char> code = gpu::compile_kernel(gpu::loop_source(plan), capability, &log);
+        const Usage usage = usage_of(log);
+        EXPECT_LE(usage.registers * gpu::kLoopThreads, 65536);
+        EXPECT_EQ(usage.stack_bytes, 0);
+        EXPECT_EQ(usage.spilled_bytes, 0);
+        EXPECT_EQ(usage.shared_bytes, 0);  // beside the plan's, which a launch gives
+        EXPECT_LE(plan.shared_bytes, limits.shared_bytes);
+        const std::vector<unsigned> instructions = instructions_of(code, "timesteps");
+        EXPECT_GT(instructions.size(), 100U);
+        EXPECT_LT(instructions.size(), 4096U);  // 64 KiB, which the caches for instructions hold
+        EXPECT_EQ(std::ranges::count(instructions, kTileProduct), tile_products(plan));
+      }
+}
+
+TEST(GpuCompiler, TimestepsNeedWhatThePlanSays) {
+  for (const LstmLoop& cell : {LstmLoop{}, LstmLoop{.has_lengths = true}, LstmLoop{.backward = true}}) {
+    SCOPED_TRACE(cell.has_lengths ? "with lengths" : "");
+    check_needs(cell);
+  }
+}
+
+TEST(GpuCompiler, TimestepsWithRowsNeedWhatThePlanSays) {
+  for (const bool backward : {false, true}) check_needs(NormLstmLoop{.backward = backward});
 }
 
 TEST(GpuCompiler, KnowsForWhatItCompiles) {

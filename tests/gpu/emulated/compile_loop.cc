@@ -94,6 +94,48 @@ class Run {
     return sum;
   }
 
+  // The first or second number of a row of which an operator on rows finds them.
+  Wide number(const LoopRows& r, int64_t t, int64_t row, bool second) const {
+    const auto at = [&](RowTensor tensor) {
+      return reinterpret_cast<const T*>(plan_.places[static_cast<size_t>(r.places[tensor])].at(t));
+    };
+    const T* const x = at(RowTensor::x) + row * r.size;
+    const T* const dy = r.places[RowTensor::dy] >= 0 ? at(RowTensor::dy) + row * r.size : nullptr;
+    const auto sum = [&](const auto& value) {
+      Wide all = 0;
+      for (int64_t k = 0; k < r.size; ++k) all += value(k);
+      return all;
+    };
+    const auto n = static_cast<Wide>(r.size);
+    switch (r.kind) {
+      case RowKind::layer_norm: {
+        const Wide mean = sum([&](int64_t k) { return Wide(x[k]); }) / n;
+        if (!second) return mean;
+        const Wide squares = sum([&](int64_t k) { return (Wide(x[k]) - mean) * (Wide(x[k]) - mean); });
+        return std::sqrt(squares / n + static_cast<Wide>(r.number));
+      }
+      case RowKind::layer_norm_gradient: {
+        const Wide mean = at(RowTensor::mean)[row], inverse = 1 / Wide(at(RowTensor::deviation)[row]);
+        const T* const scale =
+            r.scale < 0 ? nullptr : static_cast<const T*>(plan_.constants[static_cast<size_t>(r.scale)]);
+        return sum([&](int64_t k) {
+          const Wide e = scale ? Wide(dy[k]) * Wide(scale[k]) : Wide(dy[k]);
+          return second ? e * (Wide(x[k]) - mean) * inverse : e;
+        });
+      }
+      case RowKind::softmax: {
+        Wide most = x[0];
+        for (int64_t k = 1; k < r.size; ++k) most = std::max(most, Wide(x[k]));
+        return second ? sum([&](int64_t k) { return std::exp(Wide(x[k]) - most); }) : most;
+      }
+      case RowKind::softmax_gradient:
+        return sum([&](int64_t k) { return Wide(x[k]) * Wide(dy[k]); });
+      case RowKind::sum:
+        return sum([&](int64_t k) { return Wide(x[k]); }) * static_cast<Wide>(r.number);
+    }
+    return 0;
+  }
+
   void run(Thread& thread, int64_t t, const std::vector<LoopStatement>& statements) const {
     const auto value = [&](int variable) -> Wide& { return thread.variables[static_cast<size_t>(variable)]; };
     for (const LoopStatement& s : statements) {
@@ -106,6 +148,12 @@ class Run {
           value(s.variable) = sum(thread, t, std::get<LoopProduct>(plan_.ops[static_cast<size_t>(s.op)].what), s.group);
           for (const int added : s.added) value(s.variable) += value(added);
           break;
+        case LoopStatement::Kind::number: {
+          const auto& rows = std::get<LoopRows>(plan_.ops[static_cast<size_t>(s.op)].what);
+          const int64_t row = thread.row * rows.parts + s.number / kRowNumbers;
+          value(s.variable) = number(rows, t, row, s.number % kRowNumbers == 1);
+          break;
+        }
         case LoopStatement::Kind::round:
           value(s.variable) = T(value(i.a));
           break;
@@ -113,7 +161,7 @@ class Run {
           value(s.variable) = testing::fused_reference(i, value(i.a), value(i.b));
           break;
         case LoopStatement::Kind::write:
-          element(thread, t, s.element) = value(i.a);
+          if (s.element.step != 0 || thread.unit == 0) element(thread, t, s.element) = value(i.a);
           break;
       }
     }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/gpu/runtime/lstm_loop.h"
+#include "tests/gpu/runtime/norm_lstm_loop.h"
 
 namespace stepnet::testing::loop_plan_test {
 namespace {
@@ -28,6 +29,54 @@ TEST(LoopPlan, BlocksWaitForTheStateAlone) {
   for (size_t k = 0; k < chain.operands.size(); ++k) {
     EXPECT_EQ(chain.operands[k].is_shared, k == 6) << k;  // h
     EXPECT_FALSE(chain.operands[k].is_late) << k;
+  }
+}
+
+// For the state, for the sums of the gates, and for the cell, of which all need all columns; backward for what comes to
+// both norms, and for the state.
+TEST(LoopPlan, BlocksWaitForRows) {
+  for (const bool backward : {false, true}) {
+    const gpu::LoopPlan plan =
+        gpu::plan_loop(NormLstmLoop{.units = 768, .backward = backward}.recording().timesteps(), kLimits);
+    ASSERT_EQ(plan.refusal, "");
+    std::vector<size_t> waits;
+    for (size_t i = 0; i < plan.ops.size(); ++i)
+      if (plan.ops[i].waits) waits.push_back(i);
+    EXPECT_EQ(waits, (backward ? std::vector<size_t>{1, 3, 4} : std::vector<size_t>{0, 1, 4}));
+    const auto& norm = std::get<gpu::LoopRows>(plan.ops[1].what);
+    EXPECT_EQ(norm.wide, 4);
+    EXPECT_EQ(norm.parts, 1);
+    EXPECT_EQ(norm.groups, backward ? 1 : 4);
+    // Sums and numbers have places of their own until blocks have waited.
+    EXPECT_LT(norm.numbers_at, plan.shared_bytes);
+  }
+}
+
+TEST(LoopPlan, NumbersOfRowsAreWrittenOnce) {
+  const gpu::LoopPlan plan = gpu::plan_loop(NormLstmLoop{}.recording().timesteps(), kLimits);
+  const std::string source = gpu::loop_source(plan);
+  for (const auto t : {gpu::RowTensor::first_number, gpu::RowTensor::second_number}) {
+    const int place = std::get<gpu::LoopRows>(plan.ops[1].what).places[t];
+    const std::string write = fmt::format("if (u == 0) place_at(p.places[{}], t)[row * 1ll] = store(", place);
+    EXPECT_NE(source.find(write), source.npos) << source;
+  }
+}
+
+TEST(LoopPlan, IsOfTheRowsThatItWasMadeOf) {
+  for (const bool backward : {false, true}) {
+    gpu::LoopRecording made_of = NormLstmLoop{.backward = backward}.recording();
+    const gpu::LoopPlan plan = gpu::plan_loop(made_of.timesteps(), kLimits);
+    const std::span<const gpu::QueuedWork> step = made_of.timesteps()[1];
+    const auto is_plan_of = [&](NormLstmLoop loop) {
+      loop.backward = backward;
+      return gpu::is_plan_of(plan, step, loop.recording().timesteps());
+    };
+    EXPECT_TRUE(is_plan_of({}));
+    EXPECT_FALSE(is_plan_of({.dtype = DType::bfloat16}));
+    EXPECT_FALSE(is_plan_of({.rows = 3}));
+    EXPECT_FALSE(is_plan_of({.scaled = false}));
+    EXPECT_FALSE(is_plan_of({.shift = 64}));
+    EXPECT_EQ(is_plan_of({.epsilon = 1e-3}), backward);
   }
 }
 
@@ -75,6 +124,8 @@ TEST(LoopPlan, IsSaidInWords) {
 }
 
 TEST(LoopPlan, SaysWhyThereIsNone) {
+  EXPECT_EQ(gpu::plan_loop(NormLstmLoop{.dtype = DType::float64}.recording().timesteps(), kLimits).refusal,
+            "elements are double");
   EXPECT_EQ(refusal({.dtype = DType::float64}), "elements are double");
   EXPECT_EQ(refusal({.tf32 = true}), "products are of TF32");
   EXPECT_EQ(refusal({.steps = 3}), "there are fewer than 4 timesteps");

@@ -53,10 +53,10 @@ TEST(ExplainLoopsCommand, TellsWhyNot) {
   const auto expect_text = [](const std::string& text, const std::string& part) {
     EXPECT_NE(text.find(part), text.npos) << part << " is not in " << text;
   };
-  expect_text(explain(cell(R"(op { type: "Softmax" input: "s" output: "h" arg { name: "axis" i: 2 } })")).out,
+  expect_text(explain(cell(R"(op { type: "LogSoftmax" input: "s" output: "h" arg { name: "axis" i: 2 } })")).out,
               loop +
-                  "a graph of its operators, and not one kernel: Softmax is neither a product nor a chain of "
-                  "elementwise operators\n");
+                  "a graph of its operators, and not one kernel: LogSoftmax is neither a product, nor elementwise, nor "
+                  "a known operator on whole rows\n");
   expect_text(explain(cell(R"(op { type: "Tanh" input: "s" output: "h" })",
                            R"(arg { name: "disabled_passes" strings: "persistent" } )"))
                   .out,
