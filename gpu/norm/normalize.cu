@@ -39,7 +39,7 @@ void forward(const NormalizeArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
   const gpu::Pair* of = sums.data;
   gpu::each(call, y.size, [=] __device__(size_t i) {
     const double norm = std::sqrt(of[lines.line(i)].first);
-    y[i] = static_cast<T>(static_cast<double>(x[i]) / (norm > kLeastNorm ? norm : kLeastNorm));
+    y[i] = static_cast<T>(static_cast<double>(x[i]) / (norm < kLeastNorm ? kLeastNorm : norm));
   });
 }
 
@@ -54,7 +54,7 @@ void gradient(const NormalizeArgs& a, gpu::In<T> x, gpu::In<T> dy, gpu::Out<T> d
     const gpu::Pair sum = of[lines.line(i)];
     const double norm = std::sqrt(sum.first), along = norm > kLeastNorm ? sum.second / (norm * norm) : 0;
     dx[i] = static_cast<T>((static_cast<double>(dy[i]) - along * static_cast<double>(x[i])) /
-                           (norm > kLeastNorm ? norm : kLeastNorm));
+                           (norm < kLeastNorm ? kLeastNorm : norm));
   });
 }
 

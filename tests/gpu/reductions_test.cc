@@ -29,6 +29,17 @@ TEST_F(GpuTest, SearchesOfLongLines) {
   EXPECT_EQ(compare_devices(make_op("TopK", {"X"}, {"V", "I", "F"}, {k}), {{"X", x}}, 0, 1), "");
 }
 
+// A line with a NaN is all NaN, and none is taken for one of no length.
+TEST_F(GpuTest, NormsOfNotNumbersAreNone) {
+  for (const int64_t size : {3, 500}) {
+    Tensor x = normal<double>({3, size}, 1);
+    x.span<double>()[1] = std::numeric_limits<double>::quiet_NaN();
+    const Feeds feeds = {{"X", x}, {"dY", normal<double>({3, size}, 2)}};
+    EXPECT_EQ(compare_devices(make_op("Normalize", {"X"}, {"Y"}), feeds, 1e-12, size), "");
+    EXPECT_EQ(compare_devices(make_op("NormalizeGradient", {"X", "dY"}, {"dX"}), feeds, 1e-12, size), "");
+  }
+}
+
 TEST_F(GpuTest, RowsThatRepeatAreStepsInOrder) {
   std::vector<int64_t> rows(300);
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int64_t>(i * i % 37);
