@@ -67,21 +67,28 @@ class CaptureStream {
   std::unique_ptr<Stream> stream_;
 };
 
-// The memory that a graph works on, of which a part is taken even if its capture fails.
+// The memory that a graph works on, of which a part is taken even if its capture fails. It becomes the main stream's,
+// which waits for the other streams that the graph has run on.
 class GraphPool {
  public:
   explicit GraphPool(int device) : device_(device) {}
   ~GraphPool() {
     try {
+      const DeviceScope scope(device_);
+      for (const auto& [stream, end] : ends_) check(cudaStreamWaitEvent(main_stream(device_), end.get()));
       release_pool(device_, this);
     } catch (const Error&) {  // the device is lost
     }
+  }
+  void has_run(cudaStream_t stream) {
+    if (stream != main_stream(device_)) ends_[stream].record(stream);
   }
   GraphPool(const GraphPool&) = delete;
   GraphPool& operator=(const GraphPool&) = delete;
 
  private:
   int device_;
+  std::map<cudaStream_t, Event> ends_;  // of the latest run
 };
 
 class CudaGraph : public DeviceGraph {
@@ -103,7 +110,9 @@ class CudaGraph : public DeviceGraph {
 
   void replay() override {
     const DeviceScope scope(device_);
-    check(cudaGraphLaunch(exec_.get(), current_stream(device_)));
+    const cudaStream_t stream = current_stream(device_);
+    check(cudaGraphLaunch(exec_.get(), stream));
+    pool_.has_run(stream);
   }
 
  private:

@@ -54,6 +54,35 @@ TEST_F(GpuBackend, ACaptureThatFailsGivesItsMemoryBack) {
   EXPECT_EQ(gpu::reserved_bytes(0), before);
 }
 
+// What is queued on the main stream later waits for the graph, where it gets the graph's memory.
+TEST_F(GpuBackend, AGraphOnAnotherStreamHasItsMemoryUntilItIsDone) {
+  Backend& work = backend(DeviceKind::cuda);
+  const Tensor x = on_gpu(normal<float>({kLarge}, 1));
+  Tensor y = Tensor::empty(DType::float32, {kLarge}, kGpu);
+  const void* within = nullptr;
+  auto graph = work.capture(kGpu, [&] {
+    const Tensor between = x.clone();
+    within = between.raw();
+    y.copy_from(between);
+  });
+  copied_to(x, {});
+  work.set_stream(kGpu, work.side_stream(kGpu, 0));
+  graph->replay();
+  work.set_stream(kGpu, 0);
+  graph.reset();
+  Tensor next = Tensor::empty(DType::float32, {kLarge}, kGpu);
+  ASSERT_EQ(std::as_const(next).raw(), within);
+  next.fill_zero();
+  copied_to(next, {});
+  work.set_stream(kGpu, work.side_stream(kGpu, 0));
+  const Tensor result = copied_to(y, {});
+  work.set_stream(kGpu, 0);
+  EXPECT_EQ(compare(result, copied_to(x, {}), 0), "");
+  Tensor zeros = Tensor::empty(DType::float32, {kLarge});
+  zeros.fill_zero();
+  EXPECT_EQ(compare(copied_to(next, {}), zeros, 0), "");
+}
+
 TEST_F(GpuBackend, EventsOrderStreams) {
   Backend& work = backend(DeviceKind::cuda);
   const int side = work.side_stream(kGpu, 0);
