@@ -17,7 +17,7 @@
 namespace stepnet::testing::timesteps_test {
 namespace {
 
-// Rows of a loop: [T + 1, B, columns] of which timestep t has one or two, or [1, B, columns] that all of them share.
+// Rows of a loop: [T + 2, B, columns] of which timestep t has one to three, or [1, B, columns] that all of them share.
 struct Buffer {
   Tensor values;
   bool moves = true;
@@ -25,7 +25,7 @@ struct Buffer {
 
 struct Operand {
   int buffer = 0;
-  int64_t later = 0, group = 0, shift = 0;  // the row t + later; the first column is group * H + shift
+  int64_t later = 0, group = 0, shift = 0;  // the row t + 1 + later; the first column is group * H + shift
 };
 
 // Either C (+)= A op(W) + bias, or out = tanh(a op b), in rows that are over `held`, if there is one.
@@ -91,7 +91,7 @@ class Generator {
 
  private:
   int add_buffer(int64_t groups, bool moves) {
-    const Shape shape{moves ? loop_.steps + 1 : 1, loop_.rows, groups * loop_.units};
+    const Shape shape{moves ? loop_.steps + 2 : 1, loop_.rows, groups * loop_.units};
     loop_.buffers.push_back({draw_.tensor(loop_.dtype, shape, 0.5), moves});
     return static_cast<int>(loop_.buffers.size()) - 1;
   }
@@ -120,10 +120,10 @@ class Generator {
 
   Operand part() {
     const int buffer = static_cast<int>(draw_(0, states_ + values_ - 1));
-    const int64_t groups = width(buffer) / loop_.units;
-    if (groups > 1 && draw_(0, 3) == 0)  // columns of other units, which other blocks have
-      return {buffer, 0, draw_(0, groups - 2), draw_(0, loop_.units - 1)};
-    return {buffer, 0, draw_(0, groups - 1)};
+    const int64_t groups = width(buffer) / loop_.units, later = -draw_(0, 1);
+    if (groups > 1 && draw_(0, 2) == 0)  // columns of other units, which other blocks have
+      return {buffer, later, draw_(0, groups - 2), draw_(0, loop_.units - 1)};
+    return {buffer, later, draw_(0, groups - 1)};
   }
   void add_chain(Operand to) {
     Op op;
@@ -186,7 +186,7 @@ class Runner {
   T* at(const Operand& o, int64_t t) {
     const size_t b = static_cast<size_t>(o.buffer);
     const Shape& shape = loop_.buffers[b].values.shape();
-    const int64_t row = loop_.buffers[b].moves ? t + o.later : 0;
+    const int64_t row = loop_.buffers[b].moves ? t + 1 + o.later : 0;
     return reinterpret_cast<T*>(buffers_[b].raw()) + row * shape[1] * shape[2] + o.group * loop_.units + o.shift;
   }
   int64_t width(const Operand& o) const { return loop_.buffers[static_cast<size_t>(o.buffer)].values.dim(2); }
@@ -274,14 +274,14 @@ TEST_F(GpuTest, TimestepsAreOneKernel) {
   check_loops<float16>(DType::float16, 30, 6e-3);
 }
 
-// A loop whose chain reads columns of other units of the first product's results, [T + 2, B, 2 H], when blocks have
+// A loop whose chain reads columns of other units of the first product's results, [T + 3, B, 2 H], when blocks have
 // waited for each other twice since these were written.
 Loop loop_with_old_reads(int64_t rows) {
   Draw draw(7);
   const int64_t steps = 7, units = 10;
   Loop loop{.steps = steps, .rows = rows, .units = units, .lengths = std::vector<int32_t>(static_cast<size_t>(rows))};
   for (const int64_t groups : {1, 2, 1, 1, 1})
-    loop.buffers.push_back({draw.tensor(DType::float32, {steps + 2, rows, groups * units}, 0.5)});
+    loop.buffers.push_back({draw.tensor(DType::float32, {steps + 3, rows, groups * units}, 0.5)});
   return loop;
 }
 void add_product(Loop& loop, Operand a, Operand out) {
