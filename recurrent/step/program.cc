@@ -3,6 +3,7 @@
 #include "recurrent/step/fuse.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -944,9 +945,22 @@ const StepOp* StepProgram::op_without_graph() const {
   return found == ir_.ops.end() ? nullptr : found->get();
 }
 
+// The values of a slot that is on the CPU, as a number among a kernel's inputs may be, or null. Kernels are given them
+// as they are queued, so that a graph has them in it.
+static const Tensor* host_values(const StepSlot& slot) {
+  const Tensor& values = slot.whole.defined() ? slot.whole : slot.tensor;
+  const bool holds = slot.kind != Kind::timestep && values.storage() && !values.is_dry();
+  return holds && values.device().kind == DeviceKind::cpu && values.size() > 0 ? &values : nullptr;
+}
+
 bool StepProgram::may_capture(const RunContext& run) const {
+  constexpr size_t kMostHostBytes = 1024;  // that are compared in every run
   if (ir_.spec.device.kind == DeviceKind::cpu || !ir_.runs_pass("graph") || graph_refused_) return false;
-  return !run.profiler && !DryScope::now() && !op_without_graph();
+  const auto cannot_compare = [](const auto& slot) {
+    const Tensor* values = host_values(*slot);
+    return values && (values->dtype() == DType::string || values->bytes() > kMostHostBytes);
+  };
+  return !run.profiler && !DryScope::now() && !op_without_graph() && std::ranges::none_of(ir_.slots, cannot_compare);
 }
 
 // Whatever a run's kernels are given.
@@ -958,6 +972,13 @@ void StepProgram::note_addresses() {
       addresses_.push_back(
           reinterpret_cast<const void*>(t == &slot->tensor && slot->stride > 0 ? slot->base : t->offset()));
     }
+  for (const auto& slot : ir_.slots)
+    if (const Tensor* values = host_values(*slot))
+      for (size_t i = 0; i < values->bytes(); i += sizeof(uintptr_t)) {
+        uintptr_t word = 0;
+        std::memcpy(&word, values->raw() + i, std::min(sizeof(word), values->bytes() - i));
+        addresses_.push_back(reinterpret_cast<const void*>(word));
+      }
   for (const StepTotal& total : ir_.totals) addresses_.push_back(std::as_const(total.tensor).raw());
   for (const std::vector<RowSum>& sums : row_sums_)
     for (const RowSum& sum : sums) {

@@ -41,6 +41,34 @@ class GpuCapturedLoop : public GpuTest {
   }
 };
 
+// h = x + w h_prev over 4 timesteps, with a factor on the CPU that is another one in every second run, so that a graph
+// of a run before would be at the same addresses.
+TEST_F(GpuCapturedLoop, HasNoOldNumbersOfTheCpu) {
+  NetDef net = parse_net_text(
+      "device_option { device_type: 1 } op { type: 'RecurrentNetwork' input: 'x' input: 'h0' input: 'one' input: 'w' "
+      "output: 'h_all' output: 'h_last' [stepnet.recurrent] { sequence { outer: 'x' inner: 'x_t' } state { input: "
+      "'h_prev' output: 'h' initial: 'h0' all: 'h_all' last: 'h_last' } step_net { name: 'cell' external_input: 'x_t' "
+      "external_input: 'h_prev' external_input: 'one' external_input: 'w' external_output: 'h' op { type: "
+      "'WeightedSum' "
+      "input: 'x_t' input: 'one' input: 'h_prev' input: 'w' output: 'h' } } } }",
+      "a cell");
+  expand_recurrent(net);
+  Workspace blobs;
+  blobs.tensor("x") = on_gpu(Tensor::of<float>({4, 1, 1}, {1, 1, 1, 1}));
+  blobs.tensor("h0") = on_gpu(Tensor::of<float>({1, 1}, {0}));
+  blobs.tensor("one") = on_gpu(Tensor::of<float>({1}, {1}));
+  blobs.tensor("w") = Tensor::of<float>({1}, {0});
+  RunContext context;
+  Net made(net, blobs);
+  for (int i = 0; i < 8; ++i) {
+    const auto w = static_cast<float>(i / 2);
+    blobs.tensor("w").copy_from(Tensor::of<float>({1}, {w}));
+    made.run(context);
+    const Tensor last = Tensor::of<float>({1, 1, 1}, {1 + w * (1 + w * (1 + w))});
+    EXPECT_EQ(compare(copied_to(blobs.fetch("h_last"), {}), last, 1e-6), "") << "run " << i;
+  }
+}
+
 TEST_F(GpuCapturedLoop, IsNotSpokenOf) {
   run([](const std::string& warning) { ADD_FAILURE() << warning; });
 }
