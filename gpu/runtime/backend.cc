@@ -161,12 +161,23 @@ class CudaBackend : public Backend {
   void branches(Device device, int count, FunctionRef<int> work) override {
     const DeviceScope scope(device.index);
     const cudaStream_t here = gpu::current_stream(device.index);
+    const auto wait_for_all = [&] {
+      for (int i = 0; i < count; ++i) wait_for(device.index, here, side_stream_of(device.index, i));
+    };
     for (int i = 0; i < count; ++i) wait_for(device.index, side_stream_of(device.index, i), here);
-    for (int i = 0; i < count; ++i) {
-      const CurrentStream current(device.index, side_stream_of(device.index, i));
-      work(i);
+    try {
+      for (int i = 0; i < count; ++i) {
+        const CurrentStream current(device.index, side_stream_of(device.index, i));
+        work(i);
+      }
+    } catch (...) {
+      try {
+        wait_for_all();
+      } catch (const Error&) {  // the device is lost, or a capture has ended: the first error says so
+      }
+      throw;
     }
-    for (int i = 0; i < count; ++i) wait_for(device.index, here, side_stream_of(device.index, i));
+    wait_for_all();
   }
 
   TimestepsOutcome timesteps(Device device, int64_t count, FunctionRef<int64_t> step) override {

@@ -83,6 +83,19 @@ TEST_F(GpuBackend, AGraphOnAnotherStreamHasItsMemoryUntilItIsDone) {
   EXPECT_EQ(compare(copied_to(next, {}), zeros, 0), "");
 }
 
+// Also if one of them fails: what the others have queued goes on.
+TEST_F(GpuBackend, BranchesAreWaitedFor) {
+  Backend& work = backend(DeviceKind::cuda);
+  const Tensor x = on_gpu(Tensor::of<float>({2}, {1, 2}));
+  Tensor y = on_gpu(Tensor::of<float>({2}, {0, 0}));
+  const auto branch = [&](int i) {
+    if (i == 1) throw std::runtime_error("no");
+    y.copy_from(x);
+  };
+  EXPECT_THROW(work.branches(kGpu, 2, branch), std::runtime_error);
+  EXPECT_EQ(compare(copied_to(y, {}), Tensor::of<float>({2}, {1, 2}), 0), "");
+}
+
 TEST_F(GpuBackend, EventsOrderStreams) {
   Backend& work = backend(DeviceKind::cuda);
   const int side = work.side_stream(kGpu, 0);
