@@ -31,6 +31,7 @@ cudaDataType_t cublas_type(DType dtype) {
 
 MatrixLayout matrix_layout(cudaDataType_t type, int64_t rows, int64_t columns, int64_t ld, int64_t batch,
                            int64_t stride) {
+  require(batch <= INT32_MAX, "cuBLASLt cannot count to {} products; multiply fewer matrices at a time", batch);
   cublasLtMatrixLayout_t made = nullptr;
   check(lt().layout_create(&made, type, static_cast<uint64_t>(columns), static_cast<uint64_t>(rows), ld),
         "cublasLtMatrixLayoutCreate");

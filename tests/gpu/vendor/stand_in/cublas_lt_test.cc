@@ -206,6 +206,16 @@ TEST_F(LtProducts, NoAlgorithmAtAllIsAnErrorForPeople) {
   EXPECT_EQ(error_of([&] { p.run(); }), expected);
 }
 
+// The library's number of matrices has 32 bits.
+TEST_F(LtProducts, TooManyAtATimeAreRefused) {
+  Tensor a = on_gpu(Tensor::of<float>({1}, {2}));
+  const gpu::ProductSizes sizes{.m = 1, .n = 1, .k = 1, .batch = (int64_t{1} << 32) + 1};
+  const auto* x = reinterpret_cast<const float*>(std::as_const(a).raw());
+  const std::string error = error_of(
+      [&] { gpu::run_vendor_product(0, gpu::with_strides(sizes), x, x, reinterpret_cast<float*>(a.raw()), nullptr); });
+  EXPECT_NE(error.find("cannot count to 4294967297 products"), error.npos) << error;
+}
+
 TEST_F(LtProducts, WithoutAFileNothingIsTimed) {
   offer({{.id = 2, .microseconds = 300}, {.id = 3}});
   Product<float> p({.m = 4, .n = 5, .k = 120}, false);
