@@ -9,73 +9,12 @@
 #include <deque>
 #include <memory>
 
-#if !defined(__x86_64__)
-#include <ucontext.h>
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
-#endif
+#include "tests/gpu/emulated/fiber.h"
 
 namespace emulated {
 namespace {
 
 constexpr size_t kStack = size_t{256} << 10;
-
-// Where a fiber goes on. There are some thousand switches for each block, so they are not left to ucontext, which asks
-// the kernel each time, where another way is at hand.
-#if defined(__x86_64__)
-struct Context {
-  void* stack = nullptr;  // on which the registers are that a function has to keep
-};
-
-// Leaves the present context, and goes on with the other.
-extern "C" void emulated_switch(void** leave, void* enter);
-asm(R"(
-  .text
-  .type emulated_switch, @function
-emulated_switch:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-  .size emulated_switch, .-emulated_switch
-)");
-
-void exchange(Context& leave, Context& enter) { emulated_switch(&leave.stack, enter.stack); }
-// As if `main` had been called by nobody, and had been left before its first instruction.
-void prepare(Context& context, char* stack, void (*main)()) {
-  auto* top = reinterpret_cast<void**>(reinterpret_cast<uintptr_t>(stack + kStack) / 16 * 16);
-  *--top = nullptr;
-  *--top = reinterpret_cast<void*>(main);
-  for (int kept = 0; kept < 6; ++kept) *--top = nullptr;
-  context.stack = top;
-}
-#else
-struct Context {
-  ucontext_t context{};
-};
-
-void exchange(Context& leave, Context& enter) { swapcontext(&leave.context, &enter.context); }
-void prepare(Context& context, char* stack, void (*main)()) {
-  getcontext(&context.context);
-  context.context.uc_stack.ss_sp = stack;
-  context.context.uc_stack.ss_size = kStack;
-  context.context.uc_link = nullptr;
-  makecontext(&context.context, main, 0);
-  context.context.uc_stack.ss_size = 0;  // else the address sanitizer forgets what it knows of the stack at each switch
-}
-#endif
 
 struct Fiber {
   Context context;
@@ -96,17 +35,6 @@ struct Scheduler {
 };
 
 thread_local Scheduler* scheduler = nullptr;
-
-void before_switch([[maybe_unused]] void** save, [[maybe_unused]] const void* bottom, [[maybe_unused]] size_t size) {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(save, bottom, size);
-#endif
-}
-void behind_switch([[maybe_unused]] void* saved, [[maybe_unused]] const void** bottom, [[maybe_unused]] size_t* size) {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(saved, bottom, size);
-#endif
-}
 
 // From the present fiber back to the scheduler, which comes back some time.
 void leave_fiber() {
@@ -145,7 +73,7 @@ Fiber& fiber_of(Scheduler& s, size_t number) {
   if (number < s.fibers.size()) return s.fibers[number];
   Fiber& f = s.fibers.emplace_back();
   f.stack = std::make_unique_for_overwrite<char[]>(kStack);
-  prepare(f.context, f.stack.get(), fiber_main);
+  prepare(f.context, f.stack.get(), kStack, fiber_main);
   return f;
 }
 

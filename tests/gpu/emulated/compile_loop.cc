@@ -1,12 +1,14 @@
-// The imitated device runs a plan of timesteps by the statements that its source is made of, row by row and unit by
-// unit, in the worst orders that the points allow where blocks wait for each other: some have read early what they need
-// next before others have done anything since the last point, and some write late what others may have gone past. A
-// plan in which one needs what another has not computed, or has already replaced, gives wrong values.
+// The imitated device runs a plan of timesteps by its source (loop_runs.h) where it is asked to, or by the statements
+// that its source is made of, row by row and unit by unit, in the worst orders that the points allow where blocks wait
+// for each other: some have read early what they need next before others have done anything since the last point, and
+// some write late what others may have gone past. A plan in which one needs what another has not computed, or has
+// already replaced, gives wrong values.
 #include "gpu/runtime/accumulate.h"
 #include "gpu/runtime/loop_stretch.h"
 #include "gpu/runtime/timesteps.h"
 #include "stepnet/half.h"
 #include "tests/core/compute/fused_reference.h"
+#include "tests/gpu/emulated/loop_runs.h"
 
 namespace stepnet::gpu {
 namespace {
@@ -173,10 +175,22 @@ class Run {
   std::vector<Thread> threads_;
 };
 
+void launch_source(cudaStream_t stream, const LoopPlan& plan, void* arrived) {
+  ++emulated::loop_runs().launches;
+  const emulated::LoopLaunch launch{.blocks = static_cast<unsigned>(plan.blocks),
+                                    .threads = kLoopThreads,
+                                    .shared_bytes = plan.shared_bytes,
+                                    .unit = dtype_size(plan.dtype),
+                                    .seed = emulated::order_of_threads()};
+  emulated::enqueue(stream, [kernel = emulated::compile_for_host(plan), words = loop_parameters(plan, arrived),
+                             launch] { emulated::run_loop(*kernel, words.words.data(), launch); });
+}
+
 class ImitatedLoop : public CompiledLoop {
  public:
-  void launch(cudaStream_t stream, const LoopPlan& plan, void*) const override {
+  void launch(cudaStream_t stream, const LoopPlan& plan, void* arrived) const override {
     const emulated::Inside inside;  // a copy of the plan is the imitation's
+    if (emulated::runs_by_source()) return launch_source(stream, plan, arrived);
     emulated::enqueue(stream, [plan] {
       if (with_half(plan.dtype, [&](auto zero) { Run<decltype(zero)>(plan).all(); })) return;
       Run<float>(plan).all();

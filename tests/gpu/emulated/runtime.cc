@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/gpu/emulated/device_memory.h"
+
 namespace emulated {
 namespace {
 
@@ -147,12 +149,13 @@ std::map<void*, size_t>& pinned() {
   return blocks;
 }
 
-bool is_pinned(const void* data) {
-  auto it = pinned().upper_bound(const_cast<void*>(data));
-  if (it == pinned().begin()) return false;
+bool is_within(const std::map<void*, size_t>& blocks, const void* data) {
+  auto it = blocks.upper_bound(const_cast<void*>(data));
+  if (it == blocks.begin()) return false;
   --it;
   return static_cast<const char*>(data) < static_cast<const char*>(it->first) + it->second;
 }
+bool is_pinned(const void* data) { return is_within(pinned(), data); }
 
 }  // namespace
 
@@ -166,6 +169,8 @@ void enqueue(cudaStream_t stream, std::function<void()> work) {
   else
     s.queue.push_back(std::move(work));
 }
+
+bool is_device_memory(const void* data) { return is_within(device_memory().blocks, data); }
 
 }  // namespace emulated
 

@@ -2,6 +2,7 @@
 // stay or are written over.
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <numeric>
 #include <random>
 
@@ -312,6 +313,17 @@ TEST_F(GpuTest, TimestepsReadWhatIsOlderThanAPoint) {
     steps_apart.ops.push_back({.a = {1, 0, 0, 3}, .b = {2}, .out = {0, 1}});
     check_loop<float>(steps_apart, 2e-5);
   }
+}
+
+// On the imitated device by the source of the kernel, which takes a second or two for each loop to compile (see
+// tests/gpu/emulated/loop_runs.h); a GPU knows no other way. With this in the environment all other tests run so, too.
+TEST_F(GpuTest, TimestepsAreOneKernelBySource) {
+  if (std::getenv("STEPNET_EMULATED_LOOPS")) GTEST_SKIP() << "all loops are run by their source";
+  setenv("STEPNET_EMULATED_LOOPS", "source", 1);
+  check_loops<float>(DType::float32, 2, 2e-5);
+  check_loops<bfloat16>(DType::bfloat16, 2, 4e-2);
+  check_loops<float16>(DType::float16, 2, 6e-3);
+  unsetenv("STEPNET_EMULATED_LOOPS");
 }
 
 // Copies are nothing that a plan knows: all of it is queued in its order.
