@@ -960,7 +960,8 @@ bool StepProgram::may_capture(const RunContext& run) const {
     const Tensor* values = host_values(*slot);
     return values && (values->dtype() == DType::string || values->bytes() > kMostHostBytes);
   };
-  return !run.profiler && !DryScope::now() && !op_without_graph() && std::ranges::none_of(ir_.slots, cannot_compare);
+  if (run.profiler || run.anomalies || DryScope::now() || op_without_graph()) return false;
+  return std::ranges::none_of(ir_.slots, cannot_compare);
 }
 
 // Whatever a run's kernels are given.

@@ -1,4 +1,5 @@
 // Loops of recurrent networks as graphs, and what is said where one cannot be captured.
+#include "core/operator/anomaly.h"
 #include "gpu/runtime/faults.h"
 #include "recurrent/form/short_form.h"
 #include "stepnet/net.h"
@@ -67,6 +68,29 @@ TEST_F(GpuCapturedLoop, HasNoOldNumbersOfTheCpu) {
     const Tensor last = Tensor::of<float>({1, 1, 1}, {1 + w * (1 + w * (1 + w))});
     EXPECT_EQ(compare(copied_to(blobs.fetch("h_last"), {}), last, 1e-6), "") << "run " << i;
   }
+}
+
+// A graph has no operators that could be looked at.
+TEST_F(GpuCapturedLoop, IsNoneWhereAnomaliesAreLookedFor) {
+  NetDef net = parse_net_text(
+      "device_option { device_type: 1 } op { type: 'RecurrentNetwork' input: 'x' input: 'h0' output: 'h_all' output: "
+      "'h_last' [stepnet.recurrent] { sequence { outer: 'x' inner: 'x_t' } state { input: 'h_prev' output: 'h' "
+      "initial: 'h0' all: 'h_all' last: 'h_last' } step_net { name: 'cell' external_input: 'x_t' external_input: "
+      "'h_prev' external_output: 'h' op { type: 'Add' input: 'x_t' input: 'h_prev' output: 's' } op { type: 'Log' "
+      "input: 's' output: 'h' } } } }",
+      "a cell");
+  expand_recurrent(net);
+  Workspace blobs;
+  blobs.tensor("x") = on_gpu(Tensor::of<float>({4, 1, 1}, {2, 2, 3, 4}));
+  blobs.tensor("h0") = on_gpu(Tensor::of<float>({1, 1}, {0}));
+  Net made(net, blobs);
+  RunContext context;
+  for (int i = 0; i < 4; ++i) made.run(context);
+  AnomalyWatch watch;
+  context.anomalies = &watch;
+  blobs.tensor("x").copy_from(Tensor::of<float>({4, 1, 1}, {2, 2, -3, 4}));
+  const std::string error = error_of([&] { made.run(context); });
+  EXPECT_NE(error.find("step net \"cell\""), error.npos) << error;
 }
 
 TEST_F(GpuCapturedLoop, IsNotSpokenOf) {
