@@ -62,6 +62,14 @@ const std::string& two_products() {
                                   fc("a", "V", "n") + two("Mul", "n", "h_prev", "q") + two("Sub", "q", "a", "h");
   return step;
 }
+// Operators on whole rows.
+const std::string& rows() {
+  static const std::string step =
+      fc("h_prev", "W", "m") + "op { type: 'LayerNorm' arg { name: 'axis' i: 2 } input: 'm' output: 'n' output: " +
+      "'n_mean' output: 'n_std' } " + two("Add", "x_t", "n", "s") + tanh("s", "a") +
+      "op { type: 'Softmax' arg { name: 'axis' i: 2 } input: 'a' output: 'p' } " + two("Add", "p", "a", "h");
+  return step;
+}
 std::string unit(const std::string& type, bool lengths) {
   const bool lstm = type == "LSTMUnit";
   return fc("h_prev", "W", "m") + two("Add", "x_t", "m", "s") + "op { type: '" + type + "' input: 'h_prev' " +
@@ -76,6 +84,7 @@ const std::vector<Cell>& cells() {
       {"lstm_with_lengths", unit("LSTMUnit", true), 4, true, DType::float32, 20, 40},
       {"gru_bfloat16", unit("GRUUnit", false), 3, false, DType::bfloat16, 20, 40, 6e-2},
       {"two_products_float16", two_products(), 1, false, DType::float16, 7, 24, 8e-3},
+      {"rows", rows(), 1, false, DType::float32, 9, 40, 3e-5},
       {"lstm_of_several_units_of_a_thread", unit("LSTMUnit", false), 4, true, DType::bfloat16, 33, 64, 6e-2}};
   return all;
 }
@@ -177,7 +186,7 @@ struct Change {
 const std::vector<Change>& changes() {
   constexpr const char *kRace = "without a wait between them", *kShared = "of shared memory";
   constexpr const char *kSimple = "simple", *kTwo = "two_products_float16", *kLstm = "lstm_with_lengths",
-                       *kGru = "gru_bfloat16";
+                       *kGru = "gru_bfloat16", *kRows = "rows";
   static const std::vector<Change> all = {
       {"no_wait", kSimple, "if (t > 0) wait_for_all(p.arrived, turn);", "__syncthreads();", kRace},
       {"no_second_wait", kTwo, "    wait_for_all(p.arrived, turn);", "    __syncthreads();", kRace},
@@ -201,6 +210,8 @@ const std::vector<Change>& changes() {
       {"another_part_of_the_row", kGru, "k = i / 32 / kTiles * 32 + lane % 4 * 8",
        "k = i / 32 / kTiles * 32 + lane % 4 * 4"},
       {"rows_of_the_other_half", kGru, "x[i][0].x, x[i][1].x, x[i][0].y", "x[i][1].x, x[i][0].x, x[i][0].y"},
+      {"numbers_of_rows_before_they_are_there", kRows, "f(row);\n  __syncthreads();", "f(row);\n", kShared},
+      {"a_lane_for_the_row", kRows, "mean = sum_of_lanes(sum) / kSize", "mean = sum / kSize"},
       {"another_timestep", kTwo, "((t >> 1) - 1) * p.stride", "(t >> 1) * p.stride"},
       {"rows_that_begin_elsewhere", kLstm, "*(const Several<V>*)(a + ", "*(const Several<V>*)(a + 1 + ",
        "an address that is not aligned"},
