@@ -120,12 +120,18 @@ bool prohibited() {
   return true;
 }
 
-// `until`: a point in this stream, or null for all of its work.
+// `until`: a point in this stream, or null for all of its work. What is queued behind work that throws never runs: it
+// may be a copy to where somebody who has seen the error no longer is.
 void run_stream(CUstream_st& stream, const EventPoint* until) {
   while (!stream.queue.empty() && !(until && until->reached)) {
     const Work work = std::move(stream.queue.front());
     stream.queue.pop_front();
-    work();
+    try {
+      work();
+    } catch (...) {
+      stream.queue.clear();
+      throw;
+    }
   }
 }
 
