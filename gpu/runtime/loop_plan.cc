@@ -6,30 +6,20 @@
 #include <bit>
 #include <numeric>
 #include <span>
+#include <tuple>
 #include <utility>
 
+#include "gpu/runtime/loop_blocks.h"
+#include "gpu/runtime/loop_refusal.h"
+#include "gpu/runtime/loop_waits.h"
 #include "stepnet/error.h"
 
 namespace stepnet::gpu {
 namespace {
 
 constexpr int64_t kLeastSteps = 4;
-constexpr int64_t kMostRows = 64;    // of a product: more keep the device busy without all this
+constexpr int64_t kMostRows = 256;   // of a product: more keep the device busy without all this
 constexpr int64_t kMostGroups = 16;  // of a unit
-constexpr size_t kMostSince = 4096;  // accesses between two points where blocks wait
-constexpr int64_t kTile = 16, kTileColumns = 8,
-                  kChunk = 32;  // of the tensor cores: rows, columns, and summands at a time
-constexpr int64_t kWarps = kLoopThreads / 32;
-
-// Whatever makes a loop unfit, on the way to the plan's refusal.
-struct Refusal {
-  std::string why;
-};
-
-template <class... Args>
-void expect(bool holds, fmt::format_string<Args...> text, Args&&... args) {
-  if (!holds) throw Refusal{fmt::format(text, std::forward<Args>(args)...)};
-}
 
 int64_t element_size(const LoopPlan& plan) { return static_cast<int64_t>(dtype_size(plan.dtype)); }
 
@@ -103,32 +93,59 @@ void expect_same_steps(Timesteps timesteps) {
 
 // --- Sizes -----------------------------------------------------------------------------------------------------------
 
-void expect_product(const QueuedProduct& p, const LoopPlan& plan) {
+// The columns that a product has for each head: of all heads together, where it is of one matrix and a row is a
+// sample's.
+int64_t head_columns(const QueuedProduct& p, const LoopPlan& plan) {
   const ProductSizes& s = p.sizes;
   expect(p.dtype == plan.dtype, "there are two types of elements");
   expect(!p.tf32, "products are of TF32");
-  expect(s.batch == 1 && !s.trans_a, "a product is of several matrices, or its first operand is transposed");
-  expect(s.m == plan.rows, "products have different numbers of rows");
-  expect(s.m <= kMostRows, "products have {} rows, more than {}", s.m, kMostRows);
+  expect(!s.trans_a, "the first operand of a product is transposed");
+  expect(s.batch == 1 || s.batch == plan.heads, "products are of {} and of {} matrices", plan.heads, s.batch);
+  expect(s.m == plan.rows || (s.batch == 1 && s.m == plan.heads * plan.rows),
+         "products have different numbers of rows");
+  expect(plan.rows <= kMostRows, "products have {} rows, more than {}", plan.rows, kMostRows);
+  if (s.batch == plan.heads || s.m != plan.rows) return s.n;
+  expect(s.n % plan.heads == 0, "a product has {} columns, which are not those of {} heads", s.n, plan.heads);
+  return s.n / plan.heads;
+}
+
+// A chain with a row for each head of each sample, or for each sample alone.
+QueuedChain in_rows(const QueuedChain& given, const LoopPlan& plan) {
+  QueuedChain chain = by_rows(given, plan.heads * plan.rows);
+  expect(chain.rows == plan.rows || chain.rows == plan.heads * plan.rows, "a chain has {} rows, and not {}", chain.rows,
+         plan.heads * plan.rows);
+  return chain;
+}
+int64_t head_columns(const QueuedChain& chain, const LoopPlan& plan) {
+  if (chain.rows != plan.rows) return chain.width;
+  expect(chain.width % plan.heads == 0, "a chain has {} columns, which are not those of {} heads", chain.width,
+         plan.heads);
+  return chain.width / plan.heads;
 }
 
 void expect_rows(const QueuedRows& r, const LoopPlan& plan) {
   expect(r.dtype == plan.dtype, "there are two types of elements");
-  expect(r.rows % plan.rows == 0, "an operator on rows has {} of them, and not {}", r.rows, plan.rows);
+  expect(r.rows % (plan.heads * plan.rows) == 0, "an operator on rows has {} of them, and not {}", r.rows,
+         plan.heads * plan.rows);
 }
 
-// Rows, units, and the type of elements.
+const QueuedProduct* product_of(const QueuedWork& work) { return std::get_if<QueuedProduct>(&work.what); }
+
+// Heads, rows, units, and the type of elements.
 void set_sizes(std::span<const QueuedWork> step, LoopPlan& plan) {
-  const auto first = std::ranges::find_if(step, [](const QueuedWork& w) { return w.what.index() == 0; });
-  if (first != step.end())
-    plan.rows = std::get<QueuedProduct>(first->what).sizes.m;
-  else
+  const auto batch = [](const QueuedWork& w) { return product_of(w) ? product_of(w)->sizes.batch : 0; };
+  const QueuedWork& most_heads = *std::ranges::max_element(step, {}, batch);
+  if (const QueuedProduct* p = product_of(most_heads)) {
+    plan.heads = p->sizes.batch;
+    plan.rows = p->sizes.m;
+    plan.dtype = p->dtype;
+  } else {
     for (const QueuedWork& w : step) {
       const auto* chain = std::get_if<QueuedChain>(&w.what);
       plan.rows = std::max(plan.rows, chain ? chain->rows : std::get<QueuedRows>(w.what).rows);
     }
-  const QueuedWork& typed = first != step.end() ? *first : step[0];
-  plan.dtype = std::visit([](const auto& what) { return what.dtype; }, typed.what);
+    plan.dtype = std::visit([](const auto& what) { return what.dtype; }, step[0].what);
+  }
   expect(plan.dtype != DType::float64, "elements are double");
   int64_t most = 0;
   const auto add_columns = [&](int64_t columns) {
@@ -136,254 +153,22 @@ void set_sizes(std::span<const QueuedWork> step, LoopPlan& plan) {
     most = std::max(most, columns);
   };
   for (const QueuedWork& w : step) {
-    if (const auto* p = std::get_if<QueuedProduct>(&w.what)) {
-      expect_product(*p, plan);
-      add_columns(p->sizes.n);
+    if (const auto* p = product_of(w)) {
+      add_columns(head_columns(*p, plan));
     } else if (const auto* r = std::get_if<QueuedRows>(&w.what)) {
       expect_rows(*r, plan);
       if (!r->tensors[RowTensor::y]) continue;
       add_columns(r->size);
-      most = std::max(most, r->rows / plan.rows * r->size);
+      most = std::max(most, r->rows / (plan.heads * plan.rows) * r->size);
     } else {
-      const QueuedChain chain = by_rows(std::get<QueuedChain>(w.what), plan.rows);
+      const QueuedChain chain = in_rows(std::get<QueuedChain>(w.what), plan);
       expect(chain.dtype == plan.dtype, "there are two types of elements");
-      expect(chain.rows == plan.rows, "a chain has {} rows, and not {}", chain.rows, plan.rows);
-      add_columns(chain.width);
+      add_columns(head_columns(chain, plan));
     }
   }
   expect(plan.units > 0, "there is nothing to compute");
   expect(most / plan.units <= kMostGroups, "widths are too different: {} and {}", most, plan.units);
 }
-
-// --- Where blocks wait for each other --------------------------------------------------------------------------------
-
-// Bytes that an operator of a timestep touches: rows of groups of units.
-struct Access {
-  const std::byte* begin = nullptr;
-  int64_t stride = 0, columns = 0;  // elements
-  int64_t size = 0;                 // bytes of an element
-  bool writes = false;
-  bool by_units = false;  // each thread touches the columns of its own row and unit alone, counted from `begin`
-  bool* is_late = nullptr;
-  bool* is_shared = nullptr;
-  bool by_first_unit = false;  // those of a row are written by the thread of the first unit
-
-  const std::byte* end(const LoopPlan& plan) const { return begin + ((plan.rows - 1) * stride + columns) * size; }
-};
-
-// Whether the chain writes each of its tensors.
-std::vector<bool> written_by(const std::vector<FusedInstruction>& code, int tensors) {
-  std::vector<bool> written(static_cast<size_t>(tensors));
-  for (const FusedInstruction& i : code)
-    if (i.to < tensors) written[static_cast<size_t>(i.to)] = true;
-  return written;
-}
-
-bool has_whole_units(const LoopPlan& plan, int64_t stride) { return plan.rows == 1 || stride % plan.units == 0; }
-
-// Of the rows that numbers are found of all is read, and then by each thread what is its own.
-std::vector<Access> accesses(const QueuedRows& work, LoopRows& rows, const LoopPlan& plan) {
-  std::vector<Access> all;
-  const int64_t size = element_size(plan), columns = rows.parts * rows.size;
-  for (const RowTensor t : {RowTensor::x, RowTensor::dy})
-    if (work.tensors[t]) all.push_back({bytes(work.tensors[t]), columns, columns, size});
-  work.tensors.each([&](RowTensor t) {
-    if (!work.tensors[t] || (!work.tensors[RowTensor::y] && t == RowTensor::x)) return;
-    const int64_t stride = has_rows(t) ? columns : rows.parts;
-    all.push_back({.begin = bytes(work.tensors[t]),
-                   .stride = stride,
-                   .columns = stride,
-                   .size = size,
-                   .writes = is_written(t),
-                   .by_units = has_rows(t),
-                   .is_late = is_written(t) ? nullptr : &rows.is_late[t],
-                   .is_shared = is_written(t) ? &rows.is_shared[t] : nullptr,
-                   .by_first_unit = is_written(t) && !has_rows(t)});
-  });
-  return all;
-}
-
-std::vector<Access> accesses(const QueuedWork& work, LoopOp& op, const LoopPlan& plan) {
-  if (const auto* rows = std::get_if<QueuedRows>(&work.what)) return accesses(*rows, std::get<LoopRows>(op.what), plan);
-  if (const auto* p = std::get_if<QueuedProduct>(&work.what)) {
-    auto& product = std::get<LoopProduct>(op.what);
-    const ProductSizes& s = p->sizes;
-    const int64_t size = element_size(plan);
-    return {
-        {bytes(p->a), s.lda, s.k, size},
-        {bytes(p->c), s.ldc, s.n, size, true, has_whole_units(plan, s.ldc), &product.c_is_late, &product.c_is_shared}};
-  }
-  std::vector<Access> all;
-  const QueuedChain chain = by_rows(std::get<QueuedChain>(work.what), plan.rows);
-  const std::vector<bool> written = written_by(*chain.code, chain.tensors);
-  for (size_t k = 0; k < chain.operands.size(); ++k) {
-    const FusedOperand<void>& o = chain.operands[k];
-    LoopOperand& operand = std::get<LoopChain>(op.what).operands[k];
-    if (operand.is_int32) {  // nobody writes it: expect_constants
-      all.push_back({bytes(o.first), o.stride, 1, sizeof(int32_t)});
-      continue;
-    }
-    const bool repeats = o.step == 0;
-    all.push_back({bytes(o.first), o.stride, repeats ? 1 : chain.width, element_size(plan), written[k],
-                   !repeats && has_whole_units(plan, o.stride), &operand.is_late, &operand.is_shared});
-  }
-  return all;
-}
-
-// Whether both are of one row and unit wherever they touch the same element.
-bool same_thread(const Access& a, const Access& b, const LoopPlan& plan) {
-  const int64_t size = element_size(plan), bytes_between = b.begin - a.begin;
-  if (a.by_first_unit && b.by_first_unit) return bytes_between == 0 && a.stride == b.stride;
-  if (!a.by_units || !b.by_units || bytes_between % (plan.units * size) != 0) return false;
-  if (plan.rows == 1) return true;
-  if (a.stride != b.stride) return false;
-  for (int64_t i = 0; i < a.columns; i += plan.units)
-    for (int64_t j = 0; j < b.columns; j += plan.units) {
-      const int64_t between = bytes_between / size + j - i;
-      if (between != 0 && between % a.stride == 0) return false;
-    }
-  return true;
-}
-
-// Whether one thread may write what another one touches.
-bool clash(const Access& a, const Access& b, const LoopPlan& plan) {
-  if (!a.writes && !b.writes) return false;
-  if (a.end(plan) <= b.begin || b.end(plan) <= a.begin) return false;
-  return !same_thread(a, b, plan);
-}
-
-bool clashes(const Access& access, std::span<const Access> others, const LoopPlan& plan) {
-  return std::ranges::any_of(others, [&](const Access& other) { return clash(access, other, plan); });
-}
-
-// Goes through all timesteps, and lets blocks wait where they must. What is read early is read before a block waits,
-// and what is not shared is written after it has said that it is there: neither may be what others touch on the other
-// side. Nor may the one be the other of two points before.
-void set_waits(Timesteps timesteps, LoopPlan& plan) {
-  std::vector<Access> since, before, earlier;  // the last point where blocks wait, and the ones before it
-  for (const auto& step : timesteps)
-    for (size_t i = 0; i < step.size(); ++i) {
-      const std::vector<Access> now = accesses(step[i], plan.ops[i], plan);
-      for (size_t k = 0; k < now.size(); ++k) {
-        expect(!clashes(now[k], std::span(now).first(k), plan), "operator {} writes over what it reads", i);
-        expect(!now[k].writes || now[k].by_units || now[k].by_first_unit, "rows of results are not whole units");
-        if (clashes(now[k], since, plan)) plan.ops[i].waits = true;
-      }
-      if (plan.ops[i].waits) earlier = std::exchange(before, std::exchange(since, {}));
-      for (const Access& a : now) {
-        if (a.is_late && !a.by_units) *a.is_late = true;
-        for (const Access& other : before) {
-          if (!clash(a, other, plan)) continue;
-          if (a.is_late) *a.is_late = true;
-          if (other.is_shared) *other.is_shared = true;
-        }
-        for (const Access& other : earlier)
-          if (a.is_late && other.writes && clash(a, other, plan)) *a.is_late = true;
-        since.push_back(a);
-      }
-      expect(since.size() <= kMostSince, "blocks never wait for each other");
-    }
-}
-
-// Bytes from the first to the last that an operand has in any timestep.
-struct Range {
-  const std::byte *begin, *end;
-
-  void include(const Access& a, const LoopPlan& plan) {
-    begin = begin ? std::min(begin, a.begin) : a.begin;
-    end = end ? std::max(end, a.end(plan)) : a.end(plan);
-  }
-};
-
-// Lengths and numbers of timesteps are read by whoever needs them at any time, and lengths are looked at once.
-void expect_numbers(Timesteps timesteps, LoopPlan& plan) {
-  std::vector<Range> numbers;
-  for (size_t i = 0; i < plan.ops.size(); ++i) {
-    const auto* chain = std::get_if<LoopChain>(&plan.ops[i].what);
-    for (size_t k = 0; chain && k < chain->operands.size(); ++k) {
-      const LoopOperand& o = chain->operands[k];
-      if (!o.is_int32) continue;
-      Range range{};
-      for (const auto& step : timesteps) range.include(accesses(step[i], plan.ops[i], plan)[k], plan);
-      const LoopPlace& place = plan.places[static_cast<size_t>(o.place)];
-      expect(o.stride == 0 || (place.stride == 0 && place.first == place.odd && place.odd == place.even),
-             "timesteps have lengths of their own");
-      numbers.push_back(range);
-    }
-  }
-  for (const auto& step : timesteps)
-    for (size_t i = 0; !numbers.empty() && i < step.size(); ++i)
-      for (const Access& a : accesses(step[i], plan.ops[i], plan))
-        for (const Range& r : numbers)
-          expect(!a.writes || a.end(plan) <= r.begin || r.end <= a.begin, "operator {} writes lengths or timesteps", i);
-}
-
-// Weights and biases are read before the first timestep, or in each of them by whoever needs them.
-void expect_constants(Timesteps timesteps, LoopPlan& plan) {
-  std::vector<std::pair<const std::byte*, const std::byte*>> constants;
-  for (const QueuedWork& work : timesteps[0])
-    if (const auto* r = std::get_if<QueuedRows>(&work.what)) {
-      for (const void* constant : {r->scale, r->bias})
-        if (constant) constants.emplace_back(bytes(constant), bytes(constant) + r->size * element_size(plan));
-    } else if (const auto* p = std::get_if<QueuedProduct>(&work.what)) {
-      const ProductSizes& s = p->sizes;
-      const int64_t rows = s.trans_b ? s.n : s.k, columns = s.trans_b ? s.k : s.n;
-      constants.emplace_back(bytes(p->b), bytes(p->b) + ((rows - 1) * s.ldb + columns) * element_size(plan));
-      if (p->bias) constants.emplace_back(bytes(p->bias), bytes(p->bias) + s.n * element_size(plan));
-    }
-  for (const auto& step : timesteps)
-    for (size_t i = 0; i < step.size(); ++i)
-      for (const Access& a : accesses(step[i], plan.ops[i], plan))
-        for (const auto& [begin, end] : constants)
-          expect(!a.writes || a.end(plan) <= begin || end <= a.begin, "operator {} writes weights", i);
-}
-
-// What is written under one name and read under another in the same timestep would be read too early.
-void expect_one_name(const LoopPlan& plan) {
-  struct Named {
-    const LoopPlace* place;
-    int64_t stride, columns;
-    bool writes;
-  };
-  std::vector<Named> all;  // but for numbers, which nobody writes
-  for (const LoopOp& op : plan.ops) {
-    if (const auto* p = std::get_if<LoopProduct>(&op.what)) {
-      all.push_back({&plan.places[static_cast<size_t>(p->c)], p->sizes.ldc, p->sizes.n, true});
-      continue;
-    }
-    if (const auto* r = std::get_if<LoopRows>(&op.what)) {
-      r->places.each([&](RowTensor t) {
-        if (r->places[t] < 0) return;
-        const int64_t columns = has_rows(t) ? r->parts * r->size : r->parts;
-        all.push_back({&plan.places[static_cast<size_t>(r->places[t])], columns, columns, is_written(t)});
-      });
-      continue;
-    }
-    const auto& chain = std::get<LoopChain>(op.what);
-    const std::vector<bool> written = written_by(*chain.code, chain.tensors);
-    for (size_t k = 0; k < chain.operands.size(); ++k) {
-      const LoopOperand& o = chain.operands[k];
-      if (o.is_int32) continue;
-      const int64_t columns = o.step == 0 ? 1 : chain.groups * plan.units;
-      all.push_back({&plan.places[static_cast<size_t>(o.place)], o.stride, columns, written[k]});
-    }
-  }
-  const int64_t size = element_size(plan);
-  const auto touch = [&](const Named& a, const Named& b, int64_t t) {
-    const std::byte *x = a.place->at(t), *y = b.place->at(t);
-    return x < y + ((plan.rows - 1) * b.stride + b.columns) * size &&
-           y < x + ((plan.rows - 1) * a.stride + a.columns) * size;
-  };
-  for (const Named& a : all)
-    for (const Named& b : all) {
-      const auto apart = [&](int64_t t) { return b.place->at(t) - a.place->at(t); };
-      const bool one = a.place->stride == b.place->stride && apart(0) == apart(1) && apart(1) == apart(2);
-      for (int64_t t = 0; !one && (a.writes || b.writes) && t < plan.steps; ++t)
-        expect(!touch(a, b, t), "tensors lie over each other in timestep {} alone", t);
-    }
-}
-
-// --- Places in shared memory -----------------------------------------------------------------------------------------
 
 bool is_multiple(const void* address, int64_t bytes) { return reinterpret_cast<uintptr_t>(address) % bytes == 0; }
 
@@ -393,118 +178,86 @@ int width_of(const LoopPlace& a, const ProductSizes& s, int64_t size) {
   int64_t wide = 16 / size;
   while (wide > 1 &&
          !(is_multiple(a.first, wide * size) && is_multiple(a.odd, wide * size) && is_multiple(a.even, wide * size) &&
-           a.stride % (wide * size) == 0 && s.lda % wide == 0 && s.k % wide == 0))
+           a.stride % (wide * size) == 0 && s.stride_a % wide == 0 && s.lda % wide == 0 && s.k % wide == 0))
     wide /= 2;
   return static_cast<int>(wide);
 }
 
-int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
-int64_t own_columns(const LoopPlan& plan, const LoopProduct& p) { return p.groups * plan.block_units; }
-
-size_t weight_bytes(const LoopPlan& plan, const LoopProduct& p) {
-  const int64_t columns = own_columns(plan, p);
-  const int64_t elements = p.by_tensor_cores ? round_up(p.sizes.k, kChunk) * round_up(columns, kTileColumns)
-                                             : columns * round_up(p.sizes.k, 4);
-  return static_cast<size_t>(round_up(elements * element_size(plan), 16));
-}
-
-size_t number_bytes(const LoopPlan& plan, const LoopRows& r) {
-  return static_cast<size_t>(round_up(plan.rows * r.parts * kRowNumbers * static_cast<int64_t>(sizeof(float)), 16));
-}
-
-size_t sum_bytes(const LoopPlan& plan, const LoopProduct& p) {
-  const LoopSums sums = sums_of(plan, p);
-  return static_cast<size_t>(round_up(sums.parts * sums.rows * sums.length * static_cast<int64_t>(sizeof(float)), 16));
-}
-
-// Lays out a block with so many units; whether it fits.
-bool lay_out(LoopPlan& plan, const LoopLimits& limits, int64_t units) {
-  plan.block_units = units;
-  plan.blocks = static_cast<int>((plan.units + units - 1) / units);
-  size_t weights = 0, sums = 0, most_sums = 0;
-  std::vector<LoopProduct*> loaded;
-  for (LoopOp& op : plan.ops) {
-    if (op.waits) sums = 0;  // those of before have been read
-    if (auto* r = std::get_if<LoopRows>(&op.what)) {
-      r->numbers_at = sums;
-      sums += number_bytes(plan, *r);
-      most_sums = std::max(most_sums, sums);
-    }
-    auto* p = std::get_if<LoopProduct>(&op.what);
-    if (!p) continue;
-    const auto same = std::ranges::find_if(loaded, [&](const LoopProduct* q) {
-      return q->weights == p->weights && q->sizes.n == p->sizes.n && q->sizes.k == p->sizes.k &&
-             q->sizes.trans_b == p->sizes.trans_b && q->sizes.ldb == p->sizes.ldb &&
-             q->by_tensor_cores == p->by_tensor_cores;
-    });
-    p->loads_weights = same == loaded.end();
-    p->weights_at = p->loads_weights ? weights : (*same)->weights_at;
-    if (p->loads_weights) {
-      weights += weight_bytes(plan, *p);
-      loaded.push_back(p);
-    }
-    p->sums_at = sums;
-    sums += sum_bytes(plan, *p);
-    most_sums = std::max(most_sums, sums);
-  }
-  for (LoopOp& op : plan.ops)
-    if (auto* p = std::get_if<LoopProduct>(&op.what))
-      p->sums_at += weights;
-    else if (auto* r = std::get_if<LoopRows>(&op.what))
-      r->numbers_at += weights;
-  plan.shared_bytes = weights + most_sums;
-  return plan.shared_bytes <= limits.shared_bytes && plan.blocks <= limits.blocks;
-}
-
-void set_blocks(LoopPlan& plan, const LoopLimits& limits) {
-  int64_t groups = 1;  // the most of a product by tensor cores
-  bool has_products = false;
-  for (const LoopOp& op : plan.ops)
-    if (const auto* p = std::get_if<LoopProduct>(&op.what)) {
-      has_products = true;
-      if (p->by_tensor_cores) groups = std::max<int64_t>(groups, p->groups);
-    }
-  expect(limits.blocks > 0, "the device runs no blocks at the same time");
-  int64_t units = (plan.units + limits.blocks - 1) / limits.blocks;
-  if (has_products && groups > 1)
-    units = std::max(units, std::min(plan.units, kTileColumns / std::min(groups, kTileColumns)));
-  if (!lay_out(plan, limits, units))
-    throw Refusal{fmt::format("the weights of a block's {} units take {} bytes of shared memory, and {} are there",
-                              plan.block_units, plan.shared_bytes, limits.shared_bytes)};
-}
-
 // --- Operators -------------------------------------------------------------------------------------------------------
 
-LoopProduct product_of(const QueuedProduct& p, int place, LoopPlan& plan, const LoopLimits& limits) {
+// Where rows of samples and heads lie that have so many elements from one to the next: those of a head one behind the
+// other if `heads_first`, else those of a sample.
+struct RowStrides {
+  int64_t head = 0, row = 0;
+};
+RowStrides row_strides(int64_t stride, const LoopPlan& plan, bool heads_first) {
+  if (plan.heads == 1) return {0, stride};
+  return heads_first ? RowStrides{plan.rows * stride, stride} : RowStrides{stride, plan.heads * stride};
+}
+
+// The product of a head, whatever it is one of.
+void set_head_sizes(LoopProduct& made, const LoopPlan& plan, bool heads_first) {
+  ProductSizes& s = made.sizes;
+  made.group_stride = plan.units;
+  if (plan.heads == 1) {
+    s.stride_a = s.stride_b = s.stride_c = 0;
+  } else if (s.batch == 1 && s.m == plan.rows) {  // columns of all heads
+    s.n /= plan.heads;
+    made.group_stride = plan.heads * plan.units;
+    made.bias_stride = s.stride_c = plan.units;
+    s.stride_a = 0;
+    s.stride_b = plan.units * (s.trans_b ? s.ldb : 1);
+  } else if (s.batch == 1) {  // all heads have the same weights
+    const RowStrides a = row_strides(s.lda, plan, heads_first), c = row_strides(s.ldc, plan, heads_first);
+    s.stride_a = a.head, s.lda = a.row;
+    s.stride_c = c.head, s.ldc = c.row;
+    s.stride_b = 0;
+    s.m = plan.rows;
+  }
+  s.batch = plan.heads;
+  made.groups = static_cast<int>(s.n / plan.units);
+}
+
+LoopProduct loop_product(const QueuedProduct& p, int place, LoopPlan& plan, const LoopLimits& limits,
+                         bool heads_first) {
   LoopProduct made;
   made.sizes = p.sizes;
   made.a = place;
   made.c = place + 1;
   made.weights = add_constant(p.b, plan);
   if (p.bias) made.bias = add_constant(p.bias, plan);
-  made.groups = static_cast<int>(p.sizes.n / plan.units);
-  made.wide = width_of(plan.places[static_cast<size_t>(place)], p.sizes, element_size(plan));
+  set_head_sizes(made, plan, heads_first);
+  made.wide = width_of(plan.places[static_cast<size_t>(place)], made.sizes, element_size(plan));
   made.by_tensor_cores = limits.tensor_cores && is_half(plan.dtype) && made.wide > 1;
   return made;
 }
 
-LoopChain chain_of(const QueuedChain& given, int place, const LoopPlan& plan) {
-  const QueuedChain chain = by_rows(given, plan.rows);
-  LoopChain made{chain.code, chain.tensors, {}, static_cast<int>(chain.width / plan.units)};
+LoopChain loop_chain(const QueuedChain& given, int place, const LoopPlan& plan, bool heads_first) {
+  const QueuedChain chain = in_rows(given, plan);
+  const bool by_head = plan.heads == 1 || chain.rows != plan.rows;
+  LoopChain made{chain.code, chain.tensors, {}, static_cast<int>(head_columns(chain, plan) / plan.units)};
   for (size_t k = 0; k < chain.operands.size(); ++k) {
     const FusedOperand<void>& o = chain.operands[k];
-    made.operands.push_back({place++, o.stride, o.step});
-    made.operands.back().is_int32 = chain.has_int32(k);
+    const RowStrides rows =
+        by_head ? row_strides(o.stride, plan, heads_first) : RowStrides{o.step * plan.units, o.stride};
+    made.operands.push_back({.place = place++,
+                             .head_stride = rows.head,
+                             .stride = rows.row,
+                             .group_stride = o.step * plan.units * (by_head ? 1 : plan.heads),
+                             .step = o.step,
+                             .is_int32 = chain.has_int32(k)});
   }
   return made;
 }
 
-LoopRows rows_of(const QueuedRows& r, int place, LoopPlan& plan) {
+LoopRows loop_rows(const QueuedRows& r, int place, LoopPlan& plan, bool heads_first) {
   LoopRows made;
   made.kind = r.kind;
   made.size = r.size;
-  made.parts = r.rows / plan.rows;
+  made.parts = r.rows / (plan.heads * plan.rows);
+  const RowStrides lines = row_strides(1, plan, heads_first);
+  made.head_lines = lines.head;
+  made.row_lines = lines.row;
   made.number = r.number;
   if (r.scale) made.scale = add_constant(r.scale, plan);
   if (r.bias) made.bias = add_constant(r.bias, plan);
@@ -529,13 +282,6 @@ bool same_code(std::span<const FusedInstruction> a, std::span<const FusedInstruc
     return x.code == y.code && x.a == y.a && x.b == y.b && x.to == y.to &&
            std::bit_cast<uint64_t>(x.value) == std::bit_cast<uint64_t>(y.value);
   });
-}
-
-LoopSums sums_of(const LoopPlan& plan, const LoopProduct& p) {
-  const int64_t columns = own_columns(plan, p);
-  if (!p.by_tensor_cores) return {1, plan.rows, columns};
-  return {std::min(kWarps, round_up(p.sizes.k, kChunk) / kChunk), round_up(plan.rows, kTile),
-          round_up(columns, kTileColumns)};
 }
 
 bool alike_steps(std::span<const QueuedWork> a, std::span<const QueuedWork> b) {
@@ -601,7 +347,10 @@ Timesteps LoopRecording::timesteps() {
   return steps_;
 }
 
-LoopPlan plan_loop(Timesteps timesteps, const LoopLimits& limits) {
+namespace {
+
+// With rows of heads in this order, where nothing but their number is said.
+LoopPlan plan_with(Timesteps timesteps, const LoopLimits& limits, bool heads_first) {
   LoopPlan plan;
   try {
     expect_same_steps(timesteps);
@@ -611,26 +360,60 @@ LoopPlan plan_loop(Timesteps timesteps, const LoopLimits& limits) {
     for (size_t i = 0; i < step.size(); ++i) {
       const int place = add_places(timesteps, i, plan);
       if (const auto* p = std::get_if<QueuedProduct>(&step[i].what))
-        plan.ops.push_back({product_of(*p, place, plan, limits)});
+        plan.ops.push_back({loop_product(*p, place, plan, limits, heads_first)});
       else if (const auto* r = std::get_if<QueuedRows>(&step[i].what))
-        plan.ops.push_back({rows_of(*r, place, plan)});
+        plan.ops.push_back({loop_rows(*r, place, plan, heads_first)});
       else
-        plan.ops.push_back({chain_of(std::get<QueuedChain>(step[i].what), place, plan)});
+        plan.ops.push_back({loop_chain(std::get<QueuedChain>(step[i].what), place, plan, heads_first)});
     }
     expect(parameter_count(plan) <= LoopParameters::kMost, "there are too many tensors");
-    expect_constants(timesteps, plan);
-    expect_numbers(timesteps, plan);
+    expect_constants(plan);
+    expect_numbers(plan);
     expect_one_name(plan);
-    set_waits(timesteps, plan);
+    set_waits(plan);
     set_blocks(plan, limits);
-  } catch (const Refusal& refusal) {
+  } catch (const LoopRefusal& refusal) {
     plan.refusal = refusal.why;
   }
   return plan;
 }
 
+int64_t count_waits(const LoopPlan& plan) {
+  return std::ranges::count_if(plan.ops, [](const LoopOp& op) { return op.waits; });
+}
+
+// "6 of 64 units of one of 12 heads"
+std::string share_text(const LoopPlan& plan) {
+  std::string text = plan.block_heads > 1 ? fmt::format("{} of {} heads", plan.block_heads, plan.heads)
+                                          : fmt::format("{} of {} units", plan.block_units, plan.units);
+  if (plan.heads > 1 && plan.block_heads == 1) text += fmt::format(" of one of {} heads", plan.heads);
+  if (plan.block_rows < plan.rows) text += fmt::format(" in {} of {} rows", plan.block_rows, plan.rows);
+  return text;
+}
+
+std::string wait_text(const LoopPlan& plan) {
+  const LoopGroups groups = groups_of(plan);
+  const int64_t waits = count_waits(plan);
+  if (waits == 0) return "wait for each other never";
+  if (groups.size == 1) return "wait for no other";
+  const std::string whom = groups.count == 1 ? "each other" : fmt::format("the {} of their group", groups.size);
+  return fmt::format("wait for {} {}", whom,
+                     waits == 1 ? "once in a timestep" : fmt::format("{} times in a timestep", waits));
+}
+
+}  // namespace
+
+LoopPlan plan_loop(Timesteps timesteps, const LoopLimits& limits) {
+  LoopPlan plan = plan_with(timesteps, limits, true);
+  if (plan.heads == 1) return plan;
+  const auto badness = [](const LoopPlan& p) {
+    return std::tuple(!p.refusal.empty(), count_waits(p), !p.heads_wait_apart, !p.rows_wait_apart);
+  };
+  LoopPlan other = plan_with(timesteps, limits, false);
+  return badness(other) < badness(plan) ? other : plan;
+}
+
 std::string to_text(const LoopPlan& plan, const LoopLimits& limits) {
-  const auto waits = std::ranges::count_if(plan.ops, [](const LoopOp& op) { return op.waits; });
   const bool halves = std::ranges::any_of(plan.ops, [](const LoopOp& op) {
     const auto* p = std::get_if<LoopProduct>(&op.what);
     return p && p->by_tensor_cores;
@@ -640,14 +423,10 @@ std::string to_text(const LoopPlan& plan, const LoopLimits& limits) {
   const std::string on_rows =
       rows > 0 ? fmt::format(", {} operator{} on whole rows in each", rows, rows == 1 ? "" : "s") : "";
   return fmt::format(
-      "one kernel of {} timesteps{}{}: {} blocks have {} of {} units each, {} bytes of {} of shared memory with all "
-      "weights "
-      "of these, and wait for each other {}",
-      plan.steps, on_rows, halves ? ", products by tensor cores" : "", plan.blocks, plan.block_units, plan.units,
-      plan.shared_bytes, limits.shared_bytes,
-      waits == 0   ? "never"
-      : waits == 1 ? "once in a timestep"
-                   : fmt::format("{} times in a timestep", waits));
+      "one kernel of {} timesteps{}{}: {} blocks have {} each, {} bytes of {} of shared memory with all weights of "
+      "these, and {}",
+      plan.steps, on_rows, halves ? ", products by tensor cores" : "", plan.blocks, share_text(plan), plan.shared_bytes,
+      limits.shared_bytes, wait_text(plan));
 }
 
 LoopParameters loop_parameters(const LoopPlan& plan, void* arrived) {

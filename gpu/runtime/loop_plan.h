@@ -6,6 +6,11 @@
 // but the first operands of products, and the rows of operators on rows, for which they wait for each other: as a rule
 // once in a timestep.
 //
+// Products of several matrices are those of heads, with units, rows and weights of their own. Everything else is split
+// among heads as well: what has a row for each sample and head, or units of all heads in the row of a sample. A block
+// has some units of one head, or some whole heads; and it has all rows, or some of them. Blocks wait for those of their
+// heads and of their rows alone where nothing that a timestep writes is read by others in the whole loop.
+//
 // Source: Diamos et al., Persistent RNNs: stashing recurrent weights on-chip, 2016, for cells of any arithmetic.
 // Threads: pure functions; a recording is one thread's.
 #pragma once
@@ -132,21 +137,23 @@ struct LoopPlace {
 };
 
 struct LoopProduct {
-  ProductSizes sizes;
+  ProductSizes sizes;          // of a head, and the distances from head to head
   int a = 0, c = 0;            // places
   int weights = 0, bias = -1;  // constants; -1: none
+  int64_t bias_stride = 0;     // from head to head
   int groups = 1;              // columns of each unit
+  int64_t group_stride = 0;    // columns from one to the next
   bool c_is_late = false;      // as LoopOperand
   bool by_tensor_cores = false;
   int wide = 1;                        // elements of A that are read at a time
-  size_t weights_at = 0, sums_at = 0;  // in shared memory
+  size_t weights_at = 0, sums_at = 0;  // in shared memory; of the block's first head
   bool loads_weights = true;           // not those that a product before it has loaded
   bool c_is_shared = false;            // as LoopOperand
 };
 
 struct LoopOperand {
   int place = 0;
-  int64_t stride = 0, step = 1;
+  int64_t head_stride = 0, stride = 0, group_stride = 0, step = 1;  // from head to head, row to row, ... unit to unit
   bool is_late = false;    // it is read only after the blocks have waited: another thread may write it before that
   bool is_shared = false;  // another block may read what is written here
   bool is_int32 = false;   // as in QueuedChain
@@ -160,14 +167,16 @@ struct LoopChain {
 
 struct LoopOp {
   std::variant<LoopProduct, LoopChain, LoopRows> what;
-  bool waits = false;  // for all blocks, before it
+  bool waits = false;  // for the blocks of its group, before it
 };
 
 struct LoopPlan {
   std::string refusal;  // why there is no such kernel; "" if there is one
   DType dtype = DType::undefined;
-  int64_t steps = 0, rows = 0, units = 0;
-  int64_t block_units = 0;  // of each block; the last one may have fewer
+  int64_t steps = 0, heads = 1;
+  int64_t rows = 0, units = 0;                               // of a head
+  int64_t block_heads = 0, block_rows = 0, block_units = 0;  // of each block; the last ones may have fewer
+  bool heads_wait_apart = false, rows_wait_apart = false;    // whether blocks wait for those of theirs alone
   int blocks = 0;
   size_t shared_bytes = 0;  // of a block
   std::vector<LoopPlace> places;
@@ -177,7 +186,34 @@ struct LoopPlan {
 
 constexpr int kLoopThreads = 256;
 
-// How the sums of a product lie in shared memory: those of each part of the warps, in rows of a length.
+// How many blocks share the heads, the rows and the units. Of a block the last is counted fastest, then the second.
+struct LoopSplit {
+  int64_t heads = 1, rows = 1, units = 1;
+};
+LoopSplit split_of(const LoopPlan& plan);
+
+// Blocks wait for those of their group.
+struct LoopGroups {
+  int64_t count = 1, size = 1;
+};
+LoopGroups groups_of(const LoopPlan& plan);
+int64_t group_of(const LoopPlan& plan, int64_t block);
+
+// What the weights of a product have in shared memory for each head.
+int64_t head_elements(const LoopPlan& plan, const LoopProduct& p);
+
+// How warps share a product by tensor cores, in tiles of 16 rows, 8 columns and 32 summands. A team of warps, each with
+// its part of the summands, has tiles of some rows and columns of a head at a time, as many as there are registers for.
+struct LoopTiles {
+  int64_t parts = 1, teams = 1;    // warps of a team, and teams
+  int64_t height = 1, across = 1;  // tiles at a time
+  int64_t items = 1;               // how often there are these in a block
+  int64_t rounds = 1, unroll = 1;  // of summands, and how many of them are written out
+};
+LoopTiles tiles_of(const LoopPlan& plan, const LoopProduct& p);
+
+// How the sums of a product lie in shared memory: those of each part of the warps, in rows of a length, as many of them
+// for each head.
 struct LoopSums {
   int64_t parts = 1, rows = 0, length = 0;
 };
@@ -202,7 +238,9 @@ std::string loop_source(const LoopPlan& plan);
 // The part of it that is the same text for any device, behind the few functions that a device has of its own.
 std::string loop_body(const LoopPlan& plan);
 
-// The kernel's one parameter, as 8-byte words. `arrived`: 4 bytes on the device, zeros when the kernel begins.
+// The kernel's one parameter, as 8-byte words. `arrived`: a counter of kArrivedBytes for each group of blocks, zeros
+// when the kernel begins.
+constexpr size_t kArrivedBytes = 128;  // a line of the caches
 struct LoopParameters {
   static constexpr size_t kMost = 500;
   std::array<uint64_t, kMost> words;  // the first `count`

@@ -24,12 +24,24 @@ __device__ float largest_of_lanes(float value) {
   return value;
 }
 
-// f(row) by a warp for each.
-template <int kCount, class F>
-__device__ void each_row(const F& f) {
-  for (int row = threadIdx.x / 32; row < kCount; row += kWarps) f(row);
+// f(which of the block's rows, row) by a warp for each.
+template <class Lines, class F>
+__device__ void each_row(Share share, const F& f) {
+  for (int own = threadIdx.x / 32; own < share.heads * kRows * Lines::kParts; own += kWarps) {
+    const int line = own / Lines::kParts, head = kHeads == 1 ? 0 : line / kRows;
+    const int row = kHeads == 1 ? line : line % kRows;
+    if (!kWhole && row >= share.rows) continue;
+    const long long first = (share.h0 + head) * Lines::kHead + (share.r0 + row) * Lines::kRow;
+    f(own, first * Lines::kParts + own % Lines::kParts);
+  }
   __syncthreads();
 }
+// How many rows an operator has in one of the loop, and how many of the loop's lie from head to head and row to row.
+template <int kPartsOfRow, long long kFromHead, long long kFromRow>
+struct RowLines {
+  static constexpr int kParts = kPartsOfRow;
+  static constexpr long long kHead = kFromHead, kRow = kFromRow;
+};
 
 // f(value) for a lane's elements of a row.
 template <int kSize, int V, class F>
@@ -53,72 +65,72 @@ __device__ void each_pair(const Element* row_of_x, const Element* row_of_y, cons
   }
 }
 
-__device__ void put_numbers(float* numbers, int row, float first, float second) {
+__device__ void put_numbers(float* numbers, int own, float first, float second) {
   if (threadIdx.x % 32 != 0) return;
-  numbers[2 * row] = first;
-  numbers[2 * row + 1] = second;
+  numbers[2 * own] = first;
+  numbers[2 * own + 1] = second;
 }
 
-template <int kCount, int kSize, int V>
-__device__ void find_layer_norm(const Element* x, float epsilon, float* numbers) {
-  each_row<kCount>([&](int row) {
-    const Element* const from = x + (long long)row * kSize;
+template <class Lines, int kSize, int V>
+__device__ void find_layer_norm(const Element* x, float epsilon, float* numbers, Share share) {
+  each_row<Lines>(share, [&](int own, long long row) {
+    const Element* const from = x + row * kSize;
     float sum = 0, squares = 0;
     each_element<kSize, V>(from, [&](float value) { sum += value; });
     const float mean = sum_of_lanes(sum) / kSize;
     each_element<kSize, V>(from, [&](float value) { squares += (value - mean) * (value - mean); });
-    put_numbers(numbers, row, mean, sqrtf(sum_of_lanes(squares) / kSize + epsilon));
+    put_numbers(numbers, own, mean, sqrtf(sum_of_lanes(squares) / kSize + epsilon));
   });
 }
 
-template <int kCount, int kSize, int V>
+template <class Lines, int kSize, int V>
 __device__ void find_layer_norm_gradient(const Element* x, const Element* dy, const Element* mean,
-                                         const Element* deviation, const Element* scale, float* numbers) {
-  each_row<kCount>([&](int row) {
+                                         const Element* deviation, const Element* scale, float* numbers, Share share) {
+  each_row<Lines>(share, [&](int own, long long row) {
     const float middle = load(mean[row]), inverse = 1 / load(deviation[row]);
     float sum = 0, dot = 0;
-    each_pair<kSize, V>(x + (long long)row * kSize, dy + (long long)row * kSize, [&](float value, float slope, int k) {
+    each_pair<kSize, V>(x + row * kSize, dy + row * kSize, [&](float value, float slope, int k) {
       const float e = scale ? slope * load(scale[k]) : slope;
       sum += e;
       dot += e * ((value - middle) * inverse);
     });
     sum = sum_of_lanes(sum);
     dot = sum_of_lanes(dot);
-    put_numbers(numbers, row, sum, dot);
+    put_numbers(numbers, own, sum, dot);
   });
 }
 
-template <int kCount, int kSize, int V>
-__device__ void find_softmax(const Element* x, float* numbers) {
-  each_row<kCount>([&](int row) {
-    const Element* const from = x + (long long)row * kSize;
+template <class Lines, int kSize, int V>
+__device__ void find_softmax(const Element* x, float* numbers, Share share) {
+  each_row<Lines>(share, [&](int own, long long row) {
+    const Element* const from = x + row * kSize;
     float most = load(from[0]), sum = 0;
     each_element<kSize, V>(from, [&](float value) { most = value > most ? value : most; });
     most = largest_of_lanes(most);
     each_element<kSize, V>(from, [&](float value) { sum += expf(value - most); });
     sum = sum_of_lanes(sum);
-    put_numbers(numbers, row, most, sum);
+    put_numbers(numbers, own, most, sum);
   });
 }
 
-template <int kCount, int kSize, int V>
-__device__ void find_softmax_gradient(const Element* y, const Element* dy, float* numbers) {
-  each_row<kCount>([&](int row) {
+template <class Lines, int kSize, int V>
+__device__ void find_softmax_gradient(const Element* y, const Element* dy, float* numbers, Share share) {
+  each_row<Lines>(share, [&](int own, long long row) {
     float dot = 0;
-    each_pair<kSize, V>(y + (long long)row * kSize, dy + (long long)row * kSize,
+    each_pair<kSize, V>(y + row * kSize, dy + row * kSize,
                         [&](float value, float slope, int) { dot += value * slope; });
     dot = sum_of_lanes(dot);
-    put_numbers(numbers, row, dot, 0);
+    put_numbers(numbers, own, dot, 0);
   });
 }
 
-template <int kCount, int kSize, int V>
-__device__ void find_sum(const Element* x, float factor, float* numbers) {
-  each_row<kCount>([&](int row) {
+template <class Lines, int kSize, int V>
+__device__ void find_sum(const Element* x, float factor, float* numbers, Share share) {
+  each_row<Lines>(share, [&](int own, long long row) {
     float sum = 0;
-    each_element<kSize, V>(x + (long long)row * kSize, [&](float value) { sum += value; });
+    each_element<kSize, V>(x + row * kSize, [&](float value) { sum += value; });
     sum = sum_of_lanes(sum);
-    put_numbers(numbers, row, sum * factor, 0);
+    put_numbers(numbers, own, sum * factor, 0);
   });
 }
 )";
@@ -148,11 +160,11 @@ const std::byte* address(const QueuedRows& rows, size_t k) {
 
 std::string row_functions_source() { return kFunctions; }
 
-std::string find_numbers_source(const LoopRows& rows, int64_t count) {
+std::string find_numbers_source(const LoopRows& rows) {
   const auto place = [&](RowTensor t) { return fmt::format("place_at(p.places[{}], t)", rows.places[t]); };
   const auto call = [&](const char* function, const std::string& arguments) {
-    return fmt::format("    {}<{}, {}, {}>({}, (float*)(room + {}));\n", function, count, rows.size, rows.wide,
-                       arguments, rows.numbers_at);
+    return fmt::format("    {}<RowLines<{}, {}ll, {}ll>, {}, {}>({}, (float*)(room + {}), share);\n", function,
+                       rows.parts, rows.head_lines, rows.row_lines, rows.size, rows.wide, arguments, rows.numbers_at);
   };
   const std::string x = place(RowTensor::x), dy = place(RowTensor::dy);
   switch (rows.kind) {

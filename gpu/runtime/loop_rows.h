@@ -76,18 +76,19 @@ const std::byte* address(const QueuedRows& rows, size_t k);
 struct LoopRows {
   RowKind kind = RowKind::layer_norm;
   int64_t size = 0, parts = 1;
+  int64_t head_lines = 0, row_lines = 1;  // rows of the plan from head to head, and from row to row
   double number = 0;
   OfRowTensors<int> places{-1};
   OfRowTensors<bool> is_late{}, is_shared{};  // as LoopOperand
   int scale = -1, bias = -1;                  // constants; -1: none
   int groups = 0;                             // columns of each unit, in all parts
   int wide = 1;                               // elements that are read at a time
-  size_t numbers_at = 0;                      // in shared memory: kRowNumbers for each row and part
+  size_t numbers_at = 0;                      // in shared memory: kRowNumbers for each of a block's rows and part
 };
 constexpr int kRowNumbers = 2;
 
 // The kernel's source: functions that all such operators share, and what finds an operator's numbers.
 std::string row_functions_source();
-std::string find_numbers_source(const LoopRows& rows, int64_t count);
+std::string find_numbers_source(const LoopRows& rows);
 
 }  // namespace stepnet::gpu

@@ -60,7 +60,13 @@ struct Parameters {{
   unsigned* arrived;
   long long steps;
 }};
-constexpr int kRows = {3}, kUnits = {4}, kOwn = {5};
+// Of the loop, of a block, and how many blocks share the rows and the units.
+constexpr int kAllHeads = {3}, kAllRows = {4}, kUnits = {5};
+constexpr int kHeads = {6}, kRows = {7}, kOwn = {8};
+constexpr int kRowBlocks = {9}, kUnitBlocks = {10};
+constexpr bool kWhole = kAllHeads % kHeads == 0 && kAllRows % kRows == 0;  // no block has fewer heads or rows
+// The first head, row and unit of a block, and how many heads and rows there are.
+struct Share {{ int h0, r0, u0, heads, rows; }};
 )";
 
 constexpr const char* kFunctions = R"(
@@ -69,10 +75,20 @@ __device__ Element* place_at(const Place& p, long long t) {
   return (Element*)(t & 1 ? p.odd + (t >> 1) * p.stride : p.even + ((t >> 1) - 1) * p.stride);
 }
 
-// The column of the n-th that a block has whose units begin at u0, or -1.
+__device__ Share share_of(int block) {
+  constexpr bool kAllTogether = kHeads == kAllHeads && kRowBlocks == 1;
+  const int h0 = kHeads == kAllHeads ? 0 : block / kUnitBlocks / kRowBlocks * kHeads;
+  const int r0 = kRowBlocks == 1 ? 0 : block / kUnitBlocks % kRowBlocks * kRows;
+  const int heads = kWhole || h0 + kHeads <= kAllHeads ? kHeads : kAllHeads - h0;
+  const int rows = kWhole || r0 + kRows <= kAllRows ? kRows : kAllRows - r0;
+  return {h0, r0, (kAllTogether ? block : block % kUnitBlocks) * kOwn, heads, rows};
+}
+
+// The column of the n-th that a block has whose units begin at u0, or -1; groups lie kGroupStride columns apart.
+template <int kGroupStride>
 __device__ int own_column(int n, int u0) {
   const int u = u0 + n % kOwn;
-  return u < kUnits ? n / kOwn * kUnits + u : -1;
+  return u < kUnits ? n / kOwn * kGroupStride + u : -1;
 }
 
 // Says that this block has come to its next point, and that what it has written before can be read.
@@ -81,10 +97,10 @@ __device__ void arrive(unsigned* arrived) {
   if (threadIdx.x == 0) add_release(arrived);
 }
 
-// Waits until all blocks have come to their points so many times.
-__device__ void wait_for_all(const unsigned* arrived, unsigned times) {
+// Waits until blocks have come to their points so many times, taken together.
+__device__ void wait_for(const unsigned* arrived, unsigned times) {
   if (threadIdx.x == 0)
-    while (read_acquire(arrived) < times * gridDim.x) {}
+    while (read_acquire(arrived) < times) {}
   __syncthreads();
 }
 
@@ -97,15 +113,17 @@ __device__ float sum_of(const float* sums, int row, int n) {
   return sum;
 }
 
-template <int K, int kGroups, bool kTransposed>
-__device__ void load_weights(Element* to, const Element* w, long long ld, int u0) {
+template <int K, int kGroups, int kGroupStride, bool kTransposed>
+__device__ void load_weights(Element* to, const Element* w, long long head_stride, long long ld, Share share) {
   constexpr int kColumns = kGroups * kOwn, kLength = (K + 3) / 4 * 4;
-  for (int i = threadIdx.x; i < kColumns * kLength; i += kThreads) {
+  for (int at = threadIdx.x; at < share.heads * kColumns * kLength; at += kThreads) {
+    const int head = at / (kColumns * kLength), i = at % (kColumns * kLength);
     const int n = kTransposed ? i / kLength : i % kColumns, k = kTransposed ? i % kLength : i / kColumns;
-    const int column = own_column(n, u0);
+    const int column = own_column<kGroupStride>(n, share.u0);
+    const Element* const from = w + (share.h0 + head) * head_stride;
     Element value = Element(0);
-    if (column >= 0 && k < K) value = kTransposed ? w[column * ld + k] : w[k * ld + column];
-    to[n * kLength + k] = value;
+    if (column >= 0 && k < K) value = kTransposed ? from[column * ld + k] : from[k * ld + column];
+    to[(head * kColumns + n) * kLength + k] = value;
   }
 }
 
@@ -114,24 +132,27 @@ struct alignas(V * sizeof(Element)) Several { Element values[V]; };
 
 // Sums by tiles of rows and columns: each lane of a warp has every 32nd group of V summands.
 template <int K, int kGroups, int V>
-__device__ void multiply(const Element* a, long long lda, const Element* w, float* sums) {
+__device__ void multiply(const Element* a, long long head_stride, long long lda, const Element* w, float* sums, Share share) {
   constexpr int kColumns = kGroups * kOwn, kLength = (K + 3) / 4 * 4;
   constexpr int kTileRows = kRows < 4 ? kRows : 4, kTileColumns = kColumns < 8 ? kColumns : 8;
   constexpr int kAcross = (kColumns + kTileColumns - 1) / kTileColumns;
   constexpr int kTiles = (kRows + kTileRows - 1) / kTileRows * kAcross;
-  const int lane = threadIdx.x % 32;
-  for (int tile = threadIdx.x / 32; tile < kTiles; tile += kWarps) {
+  const int lane = threadIdx.x % 32, rows = kWhole ? kRows : share.rows;
+  for (int at = threadIdx.x / 32; at < share.heads * kTiles; at += kWarps) {
+    const int head = kHeads == 1 ? 0 : at / kTiles, tile = kHeads == 1 ? at : at % kTiles;
     const int row = tile / kAcross * kTileRows, n = tile % kAcross * kTileColumns;
+    if (!kWhole && row >= rows) continue;
+    const Element* const first = a + (share.h0 + head) * head_stride + share.r0 * lda;
     float sum[kTileRows][kTileColumns] = {};
     #pragma unroll 2
     for (int k = lane * V; k < K; k += 32 * V) {
       Several<V> x[kTileRows];
       #pragma unroll
       for (int i = 0; i < kTileRows; ++i)
-        x[i] = *(const Several<V>*)(a + (row + i < kRows ? row + i : row) * lda + k);
+        x[i] = *(const Several<V>*)(first + (row + i < rows ? row + i : row) * lda + k);
       #pragma unroll
       for (int j = 0; j < kTileColumns; ++j) {
-        const Several<V> y = *(const Several<V>*)(w + (n + j < kColumns ? n + j : n) * kLength + k);
+        const Several<V> y = *(const Several<V>*)(w + (head * kColumns + (n + j < kColumns ? n + j : n)) * kLength + k);
         #pragma unroll
         for (int i = 0; i < kTileRows; ++i)
           #pragma unroll
@@ -144,10 +165,9 @@ __device__ void multiply(const Element* a, long long lda, const Element* w, floa
       for (int j = 0; j < kTileColumns; ++j) {
         #pragma unroll
         for (int half = 16; half > 0; half /= 2) sum[i][j] += __shfl_xor_sync(0xffffffffu, sum[i][j], half);
-        if (lane == 0 && row + i < kRows && n + j < kColumns) sums[(row + i) * kColumns + n + j] = sum[i][j];
+        if (lane == 0 && row + i < rows && n + j < kColumns) sums[(head * kRows + row + i) * kColumns + n + j] = sum[i][j];
       }
   }
-  __syncthreads();
 }
 )";
 
@@ -176,65 +196,78 @@ __device__ Eight read_eight(const Element* row, int k) {
   return e;
 }
 
-template <int K, int kGroups, bool kTransposed>
-__device__ void load_tiles(Eight* to, const Element* w, long long ld, int u0) {
-  constexpr int kColumns = kGroups * kOwn, kTiles = (kColumns + 7) / 8;
-  for (int i = threadIdx.x; i < (K + 31) / 32 * kTiles * 32; i += kThreads) {
+template <int K, int kGroups, int kGroupStride, bool kTransposed>
+__device__ void load_tiles(Eight* to, const Element* w, long long head_stride, long long ld, Share share) {
+  constexpr int kColumns = kGroups * kOwn, kTiles = (kColumns + 7) / 8, kAll = (K + 31) / 32 * kTiles * 32;
+  for (int at = threadIdx.x; at < share.heads * kAll; at += kThreads) {
+    const int head = at / kAll, i = at % kAll;
     const int lane = i % 32, n = i / 32 % kTiles * 8 + lane / 4, k = i / 32 / kTiles * 32 + lane % 4 * 8;
-    const int column = n < kColumns ? own_column(n, u0) : -1;
+    const int column = n < kColumns ? own_column<kGroupStride>(n, share.u0) : -1;
+    const Element* const from = w + (share.h0 + head) * head_stride;
     unsigned pairs[4] = {0, 0, 0, 0};
     for (int j = 0; j < 8 && column >= 0 && k + j < K; ++j) {
-      const unsigned value = kTransposed ? w[column * ld + k + j] : w[(k + j) * ld + column];
+      const unsigned value = kTransposed ? from[column * ld + k + j] : from[(k + j) * ld + column];
       pairs[j / 2] |= value << (j % 2 * 16);
     }
-    to[i] = Eight{pairs[0], pairs[1], pairs[2], pairs[3]};
+    to[at] = Eight{pairs[0], pairs[1], pairs[2], pairs[3]};
   }
 }
 
-template <int K, int kGroups, int kWide>
-__device__ void multiply_tiles(const Element* a, long long lda, const Eight* w, float* sums) {
-  constexpr int kTiles = (kGroups * kOwn + 7) / 8, kHeight = (kRows + 15) / 16, kChunks = (K + 31) / 32;
-  constexpr int kParts = kChunks < kWarps ? kChunks : kWarps, kRounds = (kChunks + kParts - 1) / kParts;
-  constexpr bool kEven = kChunks % kParts == 0;
-  constexpr int kUnroll = kRounds * kHeight <= 12 ? kRounds : 12 / kHeight;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  if (warp < kParts) {
-    float sum[kHeight][kTiles][4] = {};
-    #pragma unroll kUnroll
-    for (int round = 0; round < kRounds; ++round) {
-      const int chunk = warp + round * kParts;
-      Eight x[kHeight][2];
+// Sums of kHeight * 16 rows and kAcross * 8 columns of a head at a time, by kParts warps, each of which has every so
+// manieth chunk of 32 summands; other warps have others of these.
+template <int K, int kGroups, int kWide, int kParts, int kHeight, int kAcross, int kUnroll>
+__device__ void multiply_tiles(const Element* a, long long head_stride, long long lda, const Eight* w, float* sums, Share share) {
+  constexpr int kTiles = (kGroups * kOwn + 7) / 8, kHeights = (kRows + 15) / 16, kChunks = (K + 31) / 32;
+  constexpr int kTileParts = (kTiles + kAcross - 1) / kAcross, kRowParts = (kHeights + kHeight - 1) / kHeight;
+  constexpr int kTeams = kWarps / kParts, kRounds = (kChunks + kParts - 1) / kParts;
+  constexpr bool kEven = kChunks % kParts == 0, kFull = kWhole && kRows % (kHeight * 16) == 0;
+  const int lane = threadIdx.x % 32, team = threadIdx.x / 32 / kParts, part = threadIdx.x / 32 % kParts;
+  if (team < kTeams) {
+    #pragma unroll 1
+    for (int item = team; item < share.heads * kRowParts * kTileParts; item += kTeams) {
+      const int part_of_rows = item / kTileParts, head = kHeads == 1 ? 0 : part_of_rows / kRowParts;
+      const int height = (kHeads == 1 ? part_of_rows : part_of_rows % kRowParts) * kHeight;
+      const int tile = item % kTileParts * kAcross;
+      const Element* const first = a + (share.h0 + head) * head_stride + share.r0 * lda;
+      float sum[kHeight][kAcross][4] = {};
+      #pragma unroll kUnroll
+      for (int round = 0; round < kRounds; ++round) {
+        const int chunk = part + round * kParts;
+        Eight x[kHeight][2];
+        #pragma unroll
+        for (int i = 0; i < kHeight; ++i)
+          #pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const int row = (height + i) * 16 + half * 8 + lane / 4;
+            x[i][half] = Eight{0, 0, 0, 0};
+            if ((kFull || row < share.rows) && (kEven || chunk < kChunks))
+              x[i][half] = read_eight<K, kWide>(first + row * lda, chunk * 32 + lane % 4 * 8);
+          }
+        #pragma unroll
+        for (int j = 0; j < kAcross; ++j) {
+          const int column = kTiles % kAcross == 0 || tile + j < kTiles ? tile + j : 0;
+          const Eight y = w[((head * kChunks + (kEven || chunk < kChunks ? chunk : 0)) * kTiles + column) * 32 + lane];
+          #pragma unroll
+          for (int i = 0; i < kHeight; ++i) {
+            add_product(sum[i][j], x[i][0].x, x[i][1].x, x[i][0].y, x[i][1].y, y.x, y.y);
+            add_product(sum[i][j], x[i][0].z, x[i][1].z, x[i][0].w, x[i][1].w, y.z, y.w);
+          }
+        }
+      }
       #pragma unroll
       for (int i = 0; i < kHeight; ++i)
         #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int row = i * 16 + half * 8 + lane / 4;
-          x[i][half] = Eight{0, 0, 0, 0};
-          if ((kRows % 16 == 0 || row < kRows) && (kEven || chunk < kChunks))
-            x[i][half] = read_eight<K, kWide>(a + row * lda, chunk * 32 + lane % 4 * 8);
-        }
-      #pragma unroll
-      for (int j = 0; j < kTiles; ++j) {
-        const Eight y = w[((kEven || chunk < kChunks ? chunk : 0) * kTiles + j) * 32 + lane];
-        #pragma unroll
-        for (int i = 0; i < kHeight; ++i) {
-          add_product(sum[i][j], x[i][0].x, x[i][1].x, x[i][0].y, x[i][1].y, y.x, y.y);
-          add_product(sum[i][j], x[i][0].z, x[i][1].z, x[i][0].w, x[i][1].w, y.z, y.w);
-        }
-      }
+        for (int j = 0; j < kAcross; ++j)
+          #pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            if (height + i >= kHeights || tile + j >= kTiles) continue;
+            const int row = ((part * kHeads + head) * kHeights + height + i) * 16 + half * 8 + lane / 4;
+            float* to = sums + row * (kTiles * 8) + (tile + j) * 8 + lane % 4 * 2;
+            to[0] = sum[i][j][2 * half];
+            to[1] = sum[i][j][2 * half + 1];
+          }
     }
-    #pragma unroll
-    for (int i = 0; i < kHeight; ++i)
-      #pragma unroll
-      for (int j = 0; j < kTiles; ++j)
-        #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float* to = sums + ((warp * kHeight + i) * 16 + half * 8 + lane / 4) * (kTiles * 8) + j * 8 + lane % 4 * 2;
-          to[0] = sum[i][j][2 * half];
-          to[1] = sum[i][j][2 * half + 1];
-        }
   }
-  __syncthreads();
 }
 )";
 
@@ -247,28 +280,45 @@ const char* text(bool value) { return value ? "true" : "false"; }
 std::string constant(int number) { return fmt::format("((const Element*)p.constants[{}])", number); }
 
 std::string load_text(const LoopProduct& p) {
-  return fmt::format("  {0}<{1}, {2}, {3}>(({4}*)(room + {5}), {6}, {7}ll, u0);\n",
-                     p.by_tensor_cores ? "load_tiles" : "load_weights", p.sizes.k, p.groups, text(p.sizes.trans_b),
-                     p.by_tensor_cores ? "Eight" : "Element", p.weights_at, constant(p.weights), p.sizes.ldb);
+  return fmt::format("  {0}<{1}, {2}, {3}, {4}>(({5}*)(room + {6}), {7}, {8}ll, {9}ll, share);\n",
+                     p.by_tensor_cores ? "load_tiles" : "load_weights", p.sizes.k, p.groups, p.group_stride,
+                     text(p.sizes.trans_b), p.by_tensor_cores ? "Eight" : "Element", p.weights_at, constant(p.weights),
+                     p.sizes.stride_b, p.sizes.ldb);
 }
 
-std::string multiply_text(const LoopProduct& p) {
+std::string multiply_text(const LoopProduct& p, const LoopPlan& plan) {
+  const LoopTiles tiles = tiles_of(plan, p);
+  const std::string sizes =
+      p.by_tensor_cores ? fmt::format(", {}, {}, {}, {}", tiles.parts, tiles.height, tiles.across, tiles.unroll) : "";
   return fmt::format(
-      "    {}<{}, {}, {}>(place_at(p.places[{}], t), {}ll, (const {}*)(room + {}), (float*)(room + {}));\n",
-      p.by_tensor_cores ? "multiply_tiles" : "multiply", p.sizes.k, p.groups, p.wide, p.a, p.sizes.lda,
-      p.by_tensor_cores ? "Eight" : "Element", p.weights_at, p.sums_at);
+      "    {}<{}, {}, {}{}>(place_at(p.places[{}], t), {}ll, {}ll, (const {}*)(room + {}), (float*)(room + {}), "
+      "share);\n",
+      p.by_tensor_cores ? "multiply_tiles" : "multiply", p.sizes.k, p.groups, p.wide, sizes, p.a, p.sizes.stride_a,
+      p.sizes.lda, p.by_tensor_cores ? "Eight" : "Element", p.weights_at, p.sums_at);
 }
 
 // The sum of a product for a row and a group of its unit.
 std::string sum_text(const LoopProduct& p, const LoopPlan& plan, int64_t group) {
   const LoopSums sums = sums_of(plan, p);
-  return fmt::format("sum_of<{}, {}, {}>((const float*)(room + {}), row, {} + own)", sums.parts, sums.rows, sums.length,
-                     p.sums_at, group * plan.block_units);
+  const bool dense = plan.block_heads == 1 || sums.rows == plan.block_rows;
+  return fmt::format("sum_of<{}, {}, {}>((const float*)(room + {}), {}, {} + own)", sums.parts,
+                     plan.block_heads * sums.rows, sums.length, p.sums_at,
+                     dense ? "line" : fmt::format("line / kRows * {} + line % kRows", sums.rows),
+                     group * plan.block_units);
+}
+
+// The index of an element but for its column.
+std::string row_text(const LoopElement& e) {
+  const std::string row = fmt::format("row * {}ll", e.stride);
+  return e.head_stride == 0 ? row : fmt::format("head * {}ll + {}", e.head_stride, row);
 }
 
 std::string element_text(const LoopElement& e) {
-  if (e.constant >= 0) return fmt::format("{}[{} + u]", constant(e.constant), e.shift);
-  const std::string row = fmt::format("place_at(p.places[{}], t)[row * {}ll", e.place, e.stride);
+  if (e.constant >= 0) {
+    const std::string head = e.head_stride == 0 ? "" : fmt::format("head * {}ll + ", e.head_stride);
+    return fmt::format("{}[{}{} + u]", constant(e.constant), head, e.shift);
+  }
+  const std::string row = fmt::format("place_at(p.places[{}], t)[{}", e.place, row_text(e));
   if (e.step != 0) return fmt::format("{} + {} + u]", row, e.shift);
   return e.shift == 0 ? row + "]" : fmt::format("{} + {}]", row, e.shift);
 }
@@ -280,8 +330,8 @@ std::string statement_text(const LoopStatement& s, const LoopPlan& plan) {
   switch (s.kind) {
     case LoopStatement::Kind::load:
       if (s.element.is_int32)
-        return fmt::format("      {} = (float)((const int*)place_at(p.places[{}], t))[row * {}ll];\n", result,
-                           s.element.place, s.element.stride);
+        return fmt::format("      {} = (float)((const int*)place_at(p.places[{}], t))[{}];\n", result, s.element.place,
+                           row_text(s.element));
       return fmt::format("      {} = load({});\n", result, element_text(s.element));
     case LoopStatement::Kind::sum: {
       std::string sum = sum_text(std::get<LoopProduct>(plan.ops[static_cast<size_t>(s.op)].what), plan, s.group);
@@ -290,7 +340,7 @@ std::string statement_text(const LoopStatement& s, const LoopPlan& plan) {
     }
     case LoopStatement::Kind::number: {
       const auto& rows = std::get<LoopRows>(plan.ops[static_cast<size_t>(s.op)].what);
-      return fmt::format("      {} = ((const float*)(room + {}))[row * {} + {}];\n", result, rows.numbers_at,
+      return fmt::format("      {} = ((const float*)(room + {}))[line * {} + {}];\n", result, rows.numbers_at,
                          rows.parts * kRowNumbers, s.number);
     }
     case LoopStatement::Kind::round:
@@ -318,33 +368,53 @@ std::string variables_text(const LoopStretch& s) {
   return all.empty() ? all : all + ";\n";
 }
 
+// What a thread does by itself, by the number of the element among those of its block.
+std::string element_of_thread(const char* number) {
+  return fmt::format(
+      "  const int own = {0} % kOwn, line = {0} / kOwn, u = share.u0 + own;\n"
+      "  const long long head = share.h0 + (kHeads == 1 ? 0 : line / kRows);\n"
+      "  const long long row = share.r0 + (kHeads == 1 ? line : line % kRows);\n"
+      "  const bool active = line < kHeads * kRows && (kWhole || (head < kAllHeads && row < kAllRows)) && u < "
+      "kUnits;\n",
+      number);
+}
+
+// The counter of the block's group.
+std::string counter_text(const LoopPlan& plan) {
+  const bool waits = std::ranges::any_of(plan.ops, [](const LoopOp& op) { return op.waits; });
+  if (!waits || groups_of(plan).size == 1) return "";
+  const char* group = plan.heads_wait_apart && plan.rows_wait_apart ? "blockIdx.x / kUnitBlocks"
+                      : plan.heads_wait_apart                       ? "blockIdx.x / kUnitBlocks / kRowBlocks"
+                      : plan.rows_wait_apart                        ? "blockIdx.x / kUnitBlocks % kRowBlocks"
+                                                                    : "0";
+  return fmt::format(
+      "  unsigned* const arrived = p.arrived + {} * ({});\n"
+      "  unsigned turn = 0;  // how often this block has come to a point\n",
+      kArrivedBytes / sizeof(unsigned), group);
+}
+
 std::string if_active(const std::string& body) {
   return body.empty() ? body : "    if (active) {\n" + body + "    }\n";
 }
 
-// A thread has one row and unit, or none, and its variables stay in registers while it waits; or else it has some, and
-// goes through them after the blocks have waited.
+// A thread has one head, row and unit, or none, and its variables stay in registers while it waits; or else it has
+// some, and goes through them after the blocks have waited.
 std::string stretch_text(const LoopStretch& s, const LoopPlan& plan, bool is_first) {
-  std::string wait =
-      is_first ? "    if (t > 0) wait_for_all(p.arrived, turn);\n" : "    wait_for_all(p.arrived, turn);\n";
-  if (!s.waits) wait = "    __syncthreads();\n";  // before sums are written over
-  for (const int op : s.products) wait += multiply_text(std::get<LoopProduct>(plan.ops[static_cast<size_t>(op)].what));
-  for (const int op : s.rows) {
-    const auto& rows = std::get<LoopRows>(plan.ops[static_cast<size_t>(op)].what);
-    wait += find_numbers_source(rows, plan.rows * rows.parts);
-  }
-  const std::string arrive = s.next_waits ? "    ++turn, arrive(p.arrived);\n" : "";
+  const int64_t size = groups_of(plan).size;
+  std::string wait = fmt::format("    {}wait_for(arrived, turn * {}u);\n", is_first ? "if (t > 0) " : "", size);
+  if (!s.waits || size == 1) wait = "    __syncthreads();\n";  // before sums are written over
+  for (const int op : s.products)
+    wait += multiply_text(std::get<LoopProduct>(plan.ops[static_cast<size_t>(op)].what), plan);
+  if (!s.products.empty()) wait += "    __syncthreads();\n";
+  for (const int op : s.rows) wait += find_numbers_source(std::get<LoopRows>(plan.ops[static_cast<size_t>(op)].what));
+  const std::string arrive = s.next_waits && size > 1 ? "    ++turn, arrive(arrived);\n" : "";
   const auto text_of = [&](const std::vector<LoopStatement>& all) { return statements_text(all, plan); };
-  if (plan.rows * plan.block_units <= kLoopThreads)
+  if (plan.block_heads * plan.block_rows * plan.block_units <= kLoopThreads)
     return "    {\n" + variables_text(s) + if_active(text_of(s.early)) + wait +
            if_active(text_of(s.values) + text_of(s.shared)) + arrive + if_active(text_of(s.rest)) + "    }\n";
-  return "    {\n" + wait +
-         "    for (int e = threadIdx.x; e < kRows * kOwn; e += kThreads) {\n"
-         "      const int own = e % kOwn, u = u0 + own;\n"
-         "      const long long row = e / kOwn;\n"
-         "      if (u >= kUnits) continue;\n" +
-         variables_text(s) + text_of(s.early) + text_of(s.values) + text_of(s.shared) + text_of(s.rest) + "    }\n" +
-         arrive + "    }\n";
+  return "    {\n" + wait + "    for (int e = threadIdx.x; e < kHeads * kRows * kOwn; e += kThreads) {\n" +
+         element_of_thread("e") + "      if (!active) continue;\n" + variables_text(s) + text_of(s.early) +
+         text_of(s.values) + text_of(s.shared) + text_of(s.rest) + "    }\n" + arrive + "    }\n";
 }
 
 std::string timestep_text(const LoopPlan& plan) {
@@ -363,9 +433,11 @@ std::string loop_source(const LoopPlan& plan) {
 }
 
 std::string loop_body(const LoopPlan& plan) {
-  std::string source = fmt::format(kPrelude, kLoopThreads, plan.places.size(), plan.constants.size() + 1, plan.rows,
-                                   plan.units, plan.block_units) +
-                       kFunctions;
+  const LoopSplit split = split_of(plan);
+  std::string source =
+      fmt::format(kPrelude, kLoopThreads, plan.places.size(), plan.constants.size() + 1, plan.heads, plan.rows,
+                  plan.units, plan.block_heads, plan.block_rows, plan.block_units, split.rows, split.units) +
+      kFunctions;
   if (std::ranges::any_of(plan.ops, by_tensor_cores)) source += kTensorCores;
   if (std::ranges::any_of(plan.ops, [](const LoopOp& op) { return std::holds_alternative<LoopRows>(op.what); }))
     source += row_functions_source();
@@ -375,11 +447,9 @@ std::string loop_body(const LoopPlan& plan) {
   return source + R"(
 extern "C" __global__ void __launch_bounds__(kThreads, 1) timesteps(const __grid_constant__ Parameters p) {
   char* const room = block_room();
-  const int u0 = blockIdx.x * kOwn, own = threadIdx.x % kOwn, u = u0 + own;
-  const long long row = threadIdx.x / kOwn;
-  const bool active = row < kRows && u < kUnits;
-  unsigned turn = 0;  // how often this block has come to a point
-)" + loads +
+  const Share share = share_of(blockIdx.x);
+)" + element_of_thread("(int)threadIdx.x") +
+         counter_text(plan) + loads +
          R"(  __syncthreads();
   for (long long t = 0; t < p.steps; ++t) {
 )" + timestep_text(plan) +

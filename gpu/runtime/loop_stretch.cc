@@ -40,7 +40,7 @@ class Builder {
   // An element by its addresses: a tensor may be an operand of several operators.
   struct Name {
     LoopPlace place;
-    int64_t stride = 0, step = 1;
+    int64_t head_stride = 0, stride = 0, step = 1;
     bool operator==(const Name&) const = default;
   };
   struct Known {
@@ -56,13 +56,10 @@ class Builder {
 
   int fresh() { return stretch_.end_variable++; }
 
-  LoopElement element(int place, int64_t stride, int64_t step, int64_t group) const {
-    return {.place = place, .shift = step * group * plan_.units, .stride = stride, .step = step};
-  }
-
-  // Of a single row the distance to the next one is nobody's: 0, so that a tensor has one name.
+  // Of a single row or head the distance to the next one is nobody's: 0, so that a tensor has one name.
   Name name_of(const LoopElement& e) const {
-    Name name{plan_.places[static_cast<size_t>(e.place)], plan_.rows == 1 ? 0 : e.stride, e.step};
+    Name name{plan_.places[static_cast<size_t>(e.place)], plan_.heads == 1 ? 0 : e.head_stride,
+              plan_.rows == 1 ? 0 : e.stride, e.step};
     const int64_t bytes = e.shift * static_cast<int64_t>(dtype_size(plan_.dtype));
     name.place.first += bytes;
     name.place.odd += bytes;
@@ -104,11 +101,12 @@ class Builder {
     LoopStatement sum{.kind = Kind::sum, .op = index, .group = group};
     if (p.bias >= 0) {
       const int bias = fresh();
-      const LoopElement column{.constant = p.bias, .shift = group * plan_.units};
+      const LoopElement column{.constant = p.bias, .shift = group * p.group_stride, .head_stride = p.bias_stride};
       stretch_.early.push_back({.kind = Kind::load, .variable = bias, .element = column});
       sum.added.push_back(bias);
     }
-    const LoopElement c = element(p.c, p.sizes.ldc, 1, group);
+    const LoopElement c{
+        .place = p.c, .shift = group * p.group_stride, .head_stride = p.sizes.stride_c, .stride = p.sizes.ldc};
     if (p.sizes.accumulate) sum.added.push_back(read(c, p.c_is_late));
     const int variable = sum.variable = fresh();
     stretch_.values.push_back(std::move(sum));
@@ -119,9 +117,12 @@ class Builder {
     std::vector<int> variables(kMostFusedTensors + kMostFusedValues, -1);
     const auto operand = [&](int k) -> const LoopOperand& { return chain.operands[static_cast<size_t>(k)]; };
     const auto element_of = [&](const LoopOperand& o) {
-      LoopElement e = element(o.place, o.stride, o.step, group);
-      e.is_int32 = o.is_int32;
-      return e;
+      return LoopElement{.place = o.place,
+                         .shift = group * o.group_stride,
+                         .head_stride = o.head_stride,
+                         .stride = o.stride,
+                         .step = o.step,
+                         .is_int32 = o.is_int32};
     };
     const auto variable_of = [&](int k) {
       int& variable = variables.at(static_cast<size_t>(k));
@@ -163,21 +164,30 @@ class Builder {
   // Operators on rows, for one of their rows that the plan's row has.
   void add_rows(const LoopRows& r, int op, int64_t part) {
     const auto number_at = [&](RowTensor t) {
-      return LoopElement{.place = r.places[t], .shift = part, .stride = r.parts, .step = 0};
+      return LoopElement{.place = r.places[t],
+                         .shift = part,
+                         .head_stride = r.head_lines * r.parts,
+                         .stride = r.row_lines * r.parts,
+                         .step = 0};
     };
     const auto read_number = [&](RowTensor t) { return read(number_at(t), r.is_late[t]); };
     const auto write_number = [&](RowTensor t, int variable) {
       if (r.places[t] >= 0) write(number_at(t), variable, r.is_shared[t]);
     };
     const int64_t groups = r.groups / r.parts;
+    const auto element_of = [&](RowTensor t, int64_t group) {
+      const int64_t columns = r.parts * r.size;
+      return LoopElement{.place = r.places[t],
+                         .shift = group * plan_.units,
+                         .head_stride = r.head_lines * columns,
+                         .stride = r.row_lines * columns};
+    };
     // value(group) becomes y.
     const auto write_y = [&](const auto& value) {
       for (int64_t group = part * groups; group < (part + 1) * groups; ++group)
-        write(element(r.places[RowTensor::y], r.parts * r.size, 1, group), value(group), r.is_shared[RowTensor::y]);
+        write(element_of(RowTensor::y, group), value(group), r.is_shared[RowTensor::y]);
     };
-    const auto read_row = [&](RowTensor t, int64_t group) {
-      return read(element(r.places[t], r.parts * r.size, 1, group), r.is_late[t]);
-    };
+    const auto read_row = [&](RowTensor t, int64_t group) { return read(element_of(t, group), r.is_late[t]); };
     const auto of_columns = [&](int constant, int64_t group) {
       return column(constant, (group - part * groups) * plan_.units);
     };

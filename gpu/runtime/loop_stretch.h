@@ -1,6 +1,6 @@
 // What a thread of a kernel for all timesteps does between two points where blocks wait for each other: products, in
-// which all threads of a block take part, operators on
-// whole rows, of which they find the numbers, and statements for one row and one unit.
+// which all threads of a block take part, operators on whole rows, of which they find the numbers, and statements for
+// one head, one row and one unit.
 //
 // Threads: pure functions.
 #pragma once
@@ -12,11 +12,12 @@
 
 namespace stepnet::gpu {
 
-// An element of a row and unit: of a tensor that moves, or of a constant with a column for each unit.
+// An element of a head, row and unit: of a tensor that moves, or of a constant with a column for each unit.
 struct LoopElement {
   int place = -1, constant = -1;  // one of them
   int64_t shift = 0;              // elements from the place to the group's first column, or to the part
-  int64_t stride = 0, step = 1;   // elements from row to row, and from unit to unit: 1, or 0 of what has one for a row
+  int64_t head_stride = 0;        // elements from head to head
+  int64_t stride = 0, step = 1;   // and from row to row, and from unit to unit: 1, or 0 of what has one for a row
   bool is_int32 = false;
 };
 
@@ -41,7 +42,7 @@ struct LoopStatement {
 
 // Variables are numbered through all stretches of a timestep.
 struct LoopStretch {
-  bool waits = false;                      // for all blocks, behind what is read early
+  bool waits = false;                      // for the blocks of its group, behind what is read early
   std::vector<int> products = {};          // operators of the plan
   std::vector<int> rows = {};              // others, on whole rows
   std::vector<LoopStatement> early = {};   // reads of what no other thread touches on either side

@@ -182,8 +182,9 @@ TimestepsOutcome run_as_one(int device, Timesteps timesteps) {
   for (const QueuedWork& work : timesteps[0])
     if (work.check) work.check(work);
   const cudaStream_t stream = current_stream(device);
-  void* const arrived = pool_workspace(device, stream, sizeof(uint32_t));
-  check(cudaMemsetAsync(arrived, 0, sizeof(uint32_t), stream));
+  const size_t bytes = static_cast<size_t>(groups_of(kept.plan).count) * kArrivedBytes;
+  void* const arrived = pool_workspace(device, stream, bytes);
+  check(cudaMemsetAsync(arrived, 0, bytes, stream));
   kept.kernel->launch(stream, kept.plan, arrived);
   return kept.outcome;
 }

@@ -1,7 +1,10 @@
 // Loops of recurrent networks as graphs, and what is said where one cannot be captured.
+#include "core/gradcheck/examples.h"
 #include "core/operator/anomaly.h"
+#include "core/operator/observer.h"
 #include "gpu/runtime/faults.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/gradients.h"
 #include "stepnet/net.h"
 #include "stepnet/run_context.h"
 #include "stepnet/text.h"
@@ -109,6 +112,64 @@ TEST_F(GpuCapturedLoop, IsAWarningWhereItIsRefused) {
 TEST_F(GpuCapturedLoop, MayBeAnError) {
   wait_for_launches();
   EXPECT_THROW(run([](const std::string& warning) { throw Error(warning); }), Error);
+}
+
+// What has become of the loops of a net that is run.
+class Loops : public NetObserver {
+ public:
+  void before(const BoundOp&) override {}
+  void after(const BoundOp&) override {}
+  void looped(std::string_view loop, const std::string& how) override { all[std::string(loop)] = how; }
+
+  std::map<std::string, std::string> all;
+};
+
+// h = tanh(x + h_prev W) for each of 3 heads, which are the sequences here, with as many rows each, and the gradients
+// of x and h0.
+std::map<std::string, Tensor> run_heads(int64_t rows, const std::string& passes, Loops& loops) {
+  NetDef net = parse_net_text(
+      "device_option { device_type: 1 } op { type: 'RecurrentNetwork' input: 'x' input: 'h0' output: 'h_all' output: "
+      "'h_last' " +
+          passes +
+          "[stepnet.recurrent] { sequence { outer: 'x' inner: 'x_t' } state { input: 'h_prev' output: 'h' initial: "
+          "'h0' all: 'h_all' last: 'h_last' } step_net { name: 'cell' op { type: 'BatchMatMul' input: 'h_prev' input: "
+          "'W' output: 'm' } op { type: 'Add' input: 'x_t' input: 'm' output: 's' } op { type: 'Tanh' input: 's' "
+          "output: 'h' } } } }",
+      "heads");
+  expand_recurrent(net);
+  const GradientResult found =
+      add_gradient_operators(net, {.targets = {{"h_all", "dh_all"}}, .wanted = {"x", "h0"}, .stop = {}});
+  Workspace blobs;
+  unsigned seed = 0;
+  const auto feed = [&](const std::string& name, const Shape& shape, double size) {
+    blobs.tensor(name) = on_gpu(normal<float>(shape, ++seed, 0, size));
+  };
+  feed("x", {6, 3, rows, 16}, 0.7);
+  feed("h0", {1, 3, rows, 16}, 0.5);
+  feed("W", {1, 3, 16, 16}, 0.25);
+  feed("dh_all", {6, 3, rows, 16}, 0.5);
+  Net made(net, blobs);
+  RunContext context;
+  context.observer = &loops;
+  made.run(context);
+  std::map<std::string, Tensor> all;
+  for (const std::string& name : {std::string("h_all"), found.gradients.at("x").dense, found.gradients.at("h0").dense})
+    all[name] = copied_to(blobs.fetch(name), {});
+  return all;
+}
+
+TEST_F(GpuCapturedLoop, IsOneKernelOfHeads) {
+  for (const int64_t rows : {5, 70}) {
+    Loops apart, together;
+    const auto expected = run_heads(rows, "arg { name: 'disabled_passes' strings: 'persistent' } ", apart);
+    for (const auto& [name, value] : run_heads(rows, "", together))
+      EXPECT_EQ(compare(value, expected.at(name), 1e-5, ErrorScale::tensor), "") << name;
+    EXPECT_EQ(together.all.size(), 2u);
+    for (const auto& [loop, how] : together.all) {
+      EXPECT_TRUE(how.starts_with("one kernel of ")) << loop << ": " << how;
+      EXPECT_NE(how.find(" heads"), how.npos) << how;
+    }
+  }
 }
 
 }  // namespace

@@ -95,34 +95,34 @@ std::vector<unsigned> instructions_of(const std::vector<char>& code, const std::
   return all;
 }
 
-// Products by tensor cores in the kernel's code: all rounds of a product are written out, or as many as are a turn of
-// its loop and those that are left over.
+// Products by tensor cores in the kernel's code: all rounds of a product's tiles are written out, or as many as are a
+// turn of its loop and those that are left over.
 int64_t tile_products(const gpu::LoopPlan& plan) {
   int64_t all = 0;
   for (const gpu::LoopOp& op : plan.ops) {
     const auto* p = std::get_if<gpu::LoopProduct>(&op.what);
     if (!p || !p->by_tensor_cores) continue;
-    const int64_t chunks = (p->sizes.k + 31) / 32, parts = std::min<int64_t>(chunks, 8);
-    const int64_t tiles = (p->groups * plan.block_units + 7) / 8, heights = (plan.rows + 15) / 16;
-    const int64_t rounds = (chunks + parts - 1) / parts, at_once = 12 / heights;
-    all += (rounds <= at_once ? rounds : at_once + rounds % at_once) * tiles * heights * 2;
+    const gpu::LoopTiles tiles = gpu::tiles_of(plan, *p);
+    const int64_t rounds = tiles.rounds <= tiles.unroll ? tiles.rounds : tiles.unroll + tiles.rounds % tiles.unroll;
+    all += rounds * tiles.across * tiles.height * 2;
   }
   return all;
 }
 
 // What the planner counts on, of cells that fit: the threads' registers are there, so nothing is spilled; all shared
 // memory is what the plan says; the code is short; and of products by tensor cores there are as many as planned.
+using Sizes = std::vector<std::pair<int64_t, int64_t>>;  // rows and units
 template <class Loop>
-void check_needs(const Loop& cell) {
+void check_needs(const Loop& cell, const Sizes& sizes) {
   constexpr unsigned kTileProduct = 0x23c;  // HMMA
   for (const auto& [capability, limits] : sold())
     for (const DType dtype : {DType::float32, DType::bfloat16})
-      for (const auto& [rows, units] : {std::pair{1, 100}, {16, 768}, {64, 512}}) {
+      for (const auto& [rows, units] : sizes) {
         Loop loop = cell;
         loop.dtype = dtype, loop.rows = rows, loop.units = units;
         const gpu::LoopPlan plan = gpu::plan_loop(loop.recording().timesteps(), limits);
-        SCOPED_TRACE(fmt::format("sm_{} {} {} rows {} units, {}: {}", capability, dtype_name(dtype), rows, units,
-                                 loop.backward ? "backward" : "forward", plan.refusal));
+        SCOPED_TRACE(fmt::format("sm_{} {} {} heads, {} rows {} units, {}: {}", capability, dtype_name(dtype),
+                                 plan.heads, rows, units, loop.backward ? "backward" : "forward", plan.refusal));
         if (!plan.refusal.empty()) {  // no other than for want of room
           EXPECT_NE(plan.refusal.find("bytes of shared memory"), plan.refusal.npos);
           continue;
@@ -145,12 +145,20 @@ void check_needs(const Loop& cell) {
 TEST(GpuCompiler, TimestepsNeedWhatThePlanSays) {
   for (const LstmLoop& cell : {LstmLoop{}, LstmLoop{.has_lengths = true}, LstmLoop{.backward = true}}) {
     SCOPED_TRACE(cell.has_lengths ? "with lengths" : "");
-    check_needs(cell);
+    check_needs(cell, {{1, 100}, {16, 768}, {64, 512}, {200, 128}, {256, 512}});
   }
 }
 
+TEST(GpuCompiler, TimestepsOfHeadsNeedWhatThePlanSays) {
+  for (const bool backward : {false, true})
+    for (const auto& [heads, heads_first] : {std::pair{12, true}, {3, false}})
+      check_needs(LstmLoop{.backward = backward, .heads = heads, .heads_first = heads_first},
+                  {{1, 100}, {16, 64}, {64, 512}, {200, 128}, {256, 512}});
+}
+
 TEST(GpuCompiler, TimestepsWithRowsNeedWhatThePlanSays) {
-  for (const bool backward : {false, true}) check_needs(NormLstmLoop{.backward = backward});
+  for (const bool backward : {false, true})
+    check_needs(NormLstmLoop{.backward = backward}, {{1, 100}, {16, 768}, {64, 512}});
 }
 
 TEST(GpuCompiler, KnowsForWhatItCompiles) {

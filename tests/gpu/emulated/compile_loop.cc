@@ -3,6 +3,9 @@
 // for each other: some have read early what they need next before others have done anything since the last point, and
 // some write late what others may have gone past. A plan in which one needs what another has not computed, or has
 // already replaced, gives wrong values.
+#include <map>
+#include <random>
+
 #include "gpu/runtime/accumulate.h"
 #include "gpu/runtime/loop_stretch.h"
 #include "gpu/runtime/timesteps.h"
@@ -19,7 +22,7 @@ class Run {
 
   // What a thread does for a row and unit.
   struct Thread {
-    int64_t row = 0, unit = 0;
+    int64_t head = 0, row = 0, unit = 0;
     std::vector<Wide> variables;
     bool has_read = false;     // early, for the stretch that comes next
     bool owes_writes = false;  // the rest of those of the stretch before
@@ -33,29 +36,54 @@ class Run {
   explicit Run(const LoopPlan& plan) : plan_(plan), stretches_(loop_stretches(plan)) {
     for (int64_t t = 0; t < plan.steps; ++t)
       for (const LoopStretch& s : stretches_) phases_.push_back({t, &s});
-    for (int64_t row = 0; row < plan.rows; ++row)
-      for (int64_t unit = 0; unit < plan.units; ++unit)
-        threads_.push_back({row, unit, std::vector<Wide>(static_cast<size_t>(stretches_.back().end_variable))});
+    for (int64_t head = 0; head < plan.heads; ++head)
+      for (int64_t row = 0; row < plan.rows; ++row)
+        for (int64_t unit = 0; unit < plan.units; ++unit)
+          groups_[group_of_thread(head, row, unit)].threads.push_back(
+              {head, row, unit, std::vector<Wide>(static_cast<size_t>(stretches_.back().end_variable))});
   }
 
-  // From point to point.
+  // Groups of blocks do not wait for each other: one goes some way, from point to point, then another.
   void all() {
-    size_t begin = 0, turn = 0;
-    while (begin < phases_.size()) {
-      size_t end = begin + 1;
-      while (end < phases_.size() && !phases_[end].stretch->waits) ++end;
-      for (size_t i = 0; i < threads_.size(); ++i) {
-        const size_t at = turn % 2 == 0 ? i : threads_.size() - 1 - i;
-        go(threads_[(at + 7 * turn) % threads_.size()], begin, end, (at + turn) % 3 != 0);
+    std::minstd_rand random(static_cast<unsigned>(plan_.rows * plan_.units + plan_.steps));
+    for (size_t left = groups_.size(); left > 0;) {
+      Group& group = std::next(groups_.begin(), static_cast<int64_t>(random() % groups_.size()))->second;
+      for (size_t points = 1 + random() % (2 * phases_.size()); points > 0 && group.begin < phases_.size(); --points) {
+        go(group);
+        if (group.begin == phases_.size()) --left;
       }
-      begin = end;
-      ++turn;
     }
-    for (Thread& thread : threads_)
-      if (thread.owes_writes) run(thread, phases_.back().t, phases_.back().stretch->rest);
   }
 
  private:
+  // Threads that wait for each other.
+  struct Group {
+    std::vector<Thread> threads;
+    size_t begin = 0, turn = 0;  // phases behind the latest point, and how many points there were
+  };
+
+  int64_t group_of_thread(int64_t head, int64_t row, int64_t unit) const {
+    const LoopSplit split = split_of(plan_);
+    const int64_t block = (head / plan_.block_heads * split.rows + row / plan_.block_rows) * split.units;
+    return group_of(plan_, block + unit / plan_.block_units);
+  }
+
+  // All threads of a group, from a point to the next.
+  void go(Group& group) {
+    auto& [threads, begin, turn] = group;
+    size_t end = begin + 1;
+    while (end < phases_.size() && !phases_[end].stretch->waits) ++end;
+    for (size_t i = 0; i < threads.size(); ++i) {
+      const size_t at = turn % 2 == 0 ? i : threads.size() - 1 - i;
+      go(threads[(at + 7 * turn) % threads.size()], begin, end, (at + turn) % 3 != 0);
+    }
+    begin = end;
+    ++turn;
+    if (end < phases_.size()) return;
+    for (Thread& thread : threads)
+      if (thread.owes_writes) run(thread, phases_.back().t, phases_.back().stretch->rest);
+  }
+
   // One thread, from a point to the next; `early`: it goes as far towards the point after that as it may.
   void go(Thread& thread, size_t begin, size_t end, bool early) {
     if (thread.owes_writes) run(thread, phases_[begin - 1].t, phases_[begin - 1].stretch->rest);
@@ -75,24 +103,29 @@ class Run {
   T& element(const Thread& thread, int64_t t, const LoopElement& e) const {
     if (e.constant >= 0)
       return static_cast<T*>(
-          const_cast<void*>(plan_.constants[static_cast<size_t>(e.constant)]))[e.shift + thread.unit];
+          const_cast<void*>(plan_.constants[static_cast<size_t>(e.constant)]))[row_of(thread, e) + thread.unit];
     const std::byte* at = plan_.places[static_cast<size_t>(e.place)].at(t);
-    return reinterpret_cast<T*>(const_cast<std::byte*>(at))[thread.row * e.stride + e.shift + thread.unit * e.step];
+    return reinterpret_cast<T*>(const_cast<std::byte*>(at))[row_of(thread, e) + thread.unit * e.step];
+  }
+
+  // The index of the first element of the group.
+  static int64_t row_of(const Thread& thread, const LoopElement& e) {
+    return thread.head * e.head_stride + thread.row * e.stride + e.shift;
   }
 
   Wide number(const Thread& thread, int64_t t, const LoopElement& e) const {
     const std::byte* at = plan_.places[static_cast<size_t>(e.place)].at(t);
-    return static_cast<Wide>(reinterpret_cast<const int32_t*>(at)[thread.row * e.stride]);
+    return static_cast<Wide>(reinterpret_cast<const int32_t*>(at)[row_of(thread, e)]);
   }
 
   Wide sum(const Thread& thread, int64_t t, const LoopProduct& p, int64_t group) const {
     const ProductSizes& s = p.sizes;
-    const auto* a = reinterpret_cast<const T*>(plan_.places[static_cast<size_t>(p.a)].at(t));
-    const auto* w = static_cast<const T*>(plan_.constants[static_cast<size_t>(p.weights)]);
-    const int64_t column = group * plan_.units + thread.unit;
+    const auto* a = reinterpret_cast<const T*>(plan_.places[static_cast<size_t>(p.a)].at(t)) +
+                    thread.head * s.stride_a + thread.row * s.lda;
+    const auto* w = static_cast<const T*>(plan_.constants[static_cast<size_t>(p.weights)]) + thread.head * s.stride_b;
+    const int64_t column = group * p.group_stride + thread.unit;
     Wide sum = 0;
-    for (int64_t k = 0; k < s.k; ++k)
-      sum += a[thread.row * s.lda + k] * (s.trans_b ? w[column * s.ldb + k] : w[k * s.ldb + column]);
+    for (int64_t k = 0; k < s.k; ++k) sum += a[k] * (s.trans_b ? w[column * s.ldb + k] : w[k * s.ldb + column]);
     return sum;
   }
 
@@ -152,7 +185,8 @@ class Run {
           break;
         case LoopStatement::Kind::number: {
           const auto& rows = std::get<LoopRows>(plan_.ops[static_cast<size_t>(s.op)].what);
-          const int64_t row = thread.row * rows.parts + s.number / kRowNumbers;
+          const int64_t line = thread.head * rows.head_lines + thread.row * rows.row_lines;
+          const int64_t row = line * rows.parts + s.number / kRowNumbers;
           value(s.variable) = number(rows, t, row, s.number % kRowNumbers == 1);
           break;
         }
@@ -172,7 +206,7 @@ class Run {
   const LoopPlan& plan_;
   std::vector<LoopStretch> stretches_;
   std::vector<Phase> phases_;
-  std::vector<Thread> threads_;
+  std::map<int64_t, Group> groups_;
 };
 
 void launch_source(cudaStream_t stream, const LoopPlan& plan, void* arrived) {
@@ -201,7 +235,7 @@ class ImitatedLoop : public CompiledLoop {
 }  // namespace
 
 // Few blocks, so that each has some units and the last one fewer.
-LoopLimits loop_limits(int) { return {.blocks = 5, .shared_bytes = size_t{1} << 20, .tensor_cores = true}; }
+LoopLimits loop_limits(int) { return {.blocks = 11, .shared_bytes = size_t{1} << 20, .tensor_cores = true}; }
 
 std::shared_ptr<const CompiledLoop> compile_loop(int, const LoopPlan& plan) {
   loop_source(plan);  // which must be able to say all of it

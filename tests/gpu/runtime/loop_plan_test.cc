@@ -97,6 +97,105 @@ TEST(LoopPlan, ReadsAsManyElementsAtATimeAsRowsAllow) {
   }
 }
 
+// Blocks of a head wait for those of the same head, in both orders of rows, forward and backward; and if rows are
+// split, for those of the same rows.
+TEST(LoopPlan, HeadsWaitApart) {
+  for (const bool heads_first : {true, false})
+    for (const bool backward : {false, true})
+      for (const int64_t rows : {1, 5, 200}) {
+        const LstmLoop loop{.dtype = DType::bfloat16,
+                            .rows = rows,
+                            .units = 768,
+                            .backward = backward,
+                            .heads = 2,
+                            .heads_first = heads_first};
+        SCOPED_TRACE(fmt::format("{} {} {}", heads_first, backward, rows));
+        const gpu::LoopPlan plan = gpu::plan_loop(loop.recording().timesteps(), kLimits);
+        ASSERT_EQ(plan.refusal, "");
+        EXPECT_EQ(plan.heads, 2);
+        EXPECT_EQ(plan.rows, rows);
+        EXPECT_EQ(plan.units, 768);
+        EXPECT_TRUE(plan.heads_wait_apart);
+        EXPECT_EQ(plan.rows_wait_apart, rows > 1);
+        EXPECT_TRUE(plan.ops[0].waits);
+        EXPECT_FALSE(plan.ops[1].waits);
+        const gpu::LoopSplit split = gpu::split_of(plan);
+        EXPECT_EQ(split.heads, 2);
+        EXPECT_GT(split.units, 10);
+        EXPECT_EQ(split.heads * split.rows * split.units, plan.blocks);
+        EXPECT_EQ(gpu::groups_of(plan).count, split.heads * split.rows);
+        EXPECT_EQ(gpu::groups_of(plan).size, split.units);
+        EXPECT_EQ(gpu::group_of(plan, 0), 0);
+        EXPECT_EQ(gpu::group_of(plan, split.units - 1), 0);
+        EXPECT_EQ(gpu::group_of(plan, split.units), 1);
+        EXPECT_EQ(gpu::group_of(plan, plan.blocks - 1), split.heads * split.rows - 1);
+      }
+}
+
+// A product of all heads' states by one matrix, as of a projection: every head reads those of all others.
+TEST(LoopPlan, AProductOfAllHeadsIsWaitedForByAll) {
+  const LstmLoop loop{.units = 64, .heads = 2, .heads_first = false};
+  gpu::LoopRecording recording = loop.recording(), changed;
+  for (const std::span<const gpu::QueuedWork> step : recording.timesteps()) {
+    changed.begin_step();
+    auto product = std::get<gpu::QueuedProduct>(step[0].what);
+    changed.add(product);
+    product.sizes = {.m = 4, .n = 512, .k = 128, .accumulate = true, .lda = 128, .ldb = 512, .ldc = 512};
+    changed.add(product);
+    changed.add_chain().what = std::get<gpu::QueuedChain>(step[1].what);
+  }
+  const gpu::LoopPlan plan = gpu::plan_loop(changed.timesteps(), kLimits);
+  ASSERT_EQ(plan.refusal, "");
+  EXPECT_FALSE(plan.heads_wait_apart);
+  EXPECT_TRUE(plan.rows_wait_apart);
+  EXPECT_EQ(gpu::groups_of(plan).count, gpu::split_of(plan).rows);
+}
+
+// What a head reads of another one long after it was written is never waited for, and so is what is of another row.
+TEST(LoopPlan, OldReadsOfOthersAreWaitedForByAll) {
+  for (const bool of_a_head : {true, false}) {
+    const LstmLoop loop{.steps = 8, .rows = 20, .units = 64, .heads = 2};
+    gpu::LoopRecording recording = loop.recording(), changed;
+    const auto at = [&](size_t t) { return std::get<gpu::QueuedProduct>(recording.timesteps()[t][0].what).a; };
+    for (size_t t = 0; t < 8; ++t) {
+      changed.begin_step();
+      changed.add(std::get<gpu::QueuedProduct>(recording.timesteps()[t][0].what));
+      auto chain = std::get<gpu::QueuedChain>(recording.timesteps()[t][1].what);
+      // In place of the cells: the states of four timesteps before, a head or a row further.
+      const auto* states = static_cast<const float*>(at(0)) + (static_cast<int64_t>(t) - 4) * 2 * 20 * 64;
+      chain.operands[4].first = const_cast<float*>(states + (of_a_head ? 20 : 1) * 64);
+      changed.add_chain().what = chain;
+    }
+    const gpu::LoopPlan plan = gpu::plan_loop(changed.timesteps(), kLimits);
+    ASSERT_EQ(plan.refusal, "");
+    EXPECT_FALSE(plan.heads_wait_apart);  // the row behind a head's last one is another head's
+    EXPECT_EQ(plan.rows_wait_apart, of_a_head);
+  }
+}
+
+// Few and small heads are whole ones of a block, which waits for nobody.
+TEST(LoopPlan, SmallHeadsAreOfOneBlock) {
+  const LstmLoop loop{.dtype = DType::bfloat16, .units = 16, .heads = 12};
+  const gpu::LoopPlan plan = gpu::plan_loop(loop.recording().timesteps(), kLimits);
+  ASSERT_EQ(plan.refusal, "");
+  EXPECT_EQ(gpu::split_of(plan).units, 1);
+  EXPECT_EQ(gpu::groups_of(plan).size, 1);
+  EXPECT_EQ(gpu::loop_source(plan).find("wait_for(arrived"), std::string::npos);
+}
+
+// Rows are split among blocks; where there are few of these, they have more than 64.
+TEST(LoopPlan, RowsAreSplit) {
+  const auto split = [](int64_t rows, int64_t units, const gpu::LoopLimits& limits) {
+    const LstmLoop loop{.dtype = DType::bfloat16, .rows = rows, .units = units};
+    const gpu::LoopPlan plan = gpu::plan_loop(loop.recording().timesteps(), limits);
+    EXPECT_EQ(plan.refusal, "");
+    return std::tuple{plan.block_rows, plan.block_units, plan.blocks};
+  };
+  EXPECT_EQ(split(64, 768, kLimits), (std::tuple{64, 6, 128}));
+  EXPECT_EQ(split(256, 128, kLimits), (std::tuple{128, 2, 128}));
+  EXPECT_EQ(split(200, 64, {.blocks = 2, .shared_bytes = 227 << 10, .tensor_cores = true}), (std::tuple{200, 32, 2}));
+}
+
 // Lengths and timesteps are read before blocks wait, and nobody is waited for because of them.
 TEST(LoopPlan, LengthsAreReadEarly) {
   const gpu::LoopPlan plan =
@@ -121,6 +220,20 @@ TEST(LoopPlan, IsSaidInWords) {
   EXPECT_EQ(gpu::to_text(plan, kLimits),
             "one kernel of 6 timesteps, products by tensor cores: 128 blocks have 6 of 768 units each, 49152 bytes of "
             "232448 of shared memory with all weights of these, and wait for each other once in a timestep");
+  const auto words = [](const LstmLoop& loop) {
+    return gpu::to_text(gpu::plan_loop(loop.recording().timesteps(), kLimits), kLimits);
+  };
+  EXPECT_EQ(words({.dtype = DType::bfloat16, .rows = 100, .units = 768, .heads = 2}),
+            "one kernel of 6 timesteps, products by tensor cores: 128 blocks have 12 of 768 units of one of 2 heads "
+            "each, 159744 bytes of 232448 of shared memory with all weights of these, and wait for the 64 of their "
+            "group once in a timestep");
+  EXPECT_EQ(words({.dtype = DType::bfloat16, .rows = 256, .units = 128}),
+            "one kernel of 6 timesteps, products by tensor cores: 128 blocks have 2 of 128 units in 128 of 256 rows "
+            "each, 18432 bytes of 232448 of shared memory with all weights of these, and wait for the 64 of their "
+            "group once in a timestep");
+  EXPECT_EQ(words({.dtype = DType::bfloat16, .units = 8, .heads = 200}),
+            "one kernel of 6 timesteps, products by tensor cores: 25 blocks have 8 of 200 heads each, 32768 bytes of "
+            "232448 of shared memory with all weights of these, and wait for no other");
 }
 
 TEST(LoopPlan, SaysWhyThereIsNone) {
@@ -129,13 +242,16 @@ TEST(LoopPlan, SaysWhyThereIsNone) {
   EXPECT_EQ(refusal({.dtype = DType::float64}), "elements are double");
   EXPECT_EQ(refusal({.tf32 = true}), "products are of TF32");
   EXPECT_EQ(refusal({.steps = 3}), "there are fewer than 4 timesteps");
-  EXPECT_EQ(refusal({.rows = 65}), "products have 65 rows, more than 64");
+  EXPECT_EQ(refusal({.rows = 257}), "products have 257 rows, more than 256");
   EXPECT_EQ(refusal({.uneven = 64}), "tensors of operator 0 do not lie at equal distances");
   EXPECT_EQ(refusal({.weights_change = true}), "operator 1 writes weights");
   EXPECT_EQ(refusal({.has_lengths = true, .lengths_move = 16}), "timesteps have lengths of their own");
   EXPECT_EQ(refusal({.has_lengths = true, .lengths_change = true}), "operator 1 writes lengths or timesteps");
   EXPECT_EQ(refusal({.units = 4096}),
             "the weights of a block's 32 units take 2099200 bytes of shared memory, and 232448 are there");
+  EXPECT_EQ(refusal({.units = 1024, .heads = 12}),
+            "the weights of a block's 94 units of one of 12 heads take 1546112 bytes of shared memory, and 232448 are "
+            "there");
   EXPECT_EQ(refusal({}, {}), "the device runs no blocks at the same time");
 }
 

@@ -48,6 +48,7 @@ struct Cell {
   DType dtype = DType::float32;
   int64_t rows = 3, units = 8;
   double tolerance = 1e-5;
+  int64_t heads = 0;  // in place of the sequences, with `rows` each; 0: there are none
   friend void PrintTo(const Cell& cell, std::ostream* out) { *out << cell.name; }
 };
 
@@ -70,6 +71,11 @@ const std::string& rows() {
       "op { type: 'Softmax' arg { name: 'axis' i: 2 } input: 'a' output: 'p' } " + two("Add", "p", "a", "h");
   return step;
 }
+// With weights of their own for each head.
+const std::string& of_heads() {
+  static const std::string step = two("BatchMatMul", "h_prev", "W", "m") + two("Add", "x_t", "m", "s") + tanh("s", "h");
+  return step;
+}
 std::string unit(const std::string& type, bool lengths) {
   const bool lstm = type == "LSTMUnit";
   return fc("h_prev", "W", "m") + two("Add", "x_t", "m", "s") + "op { type: '" + type + "' input: 'h_prev' " +
@@ -80,11 +86,16 @@ std::string unit(const std::string& type, bool lengths) {
 
 const std::vector<Cell>& cells() {
   static const std::vector<Cell> all = {
-      {"simple", simple(), 1, false, DType::float32, 5},
+      {"simple", simple(), 1, false, DType::float32, 5, 24},
       {"lstm_with_lengths", unit("LSTMUnit", true), 4, true, DType::float32, 20, 40},
       {"gru_bfloat16", unit("GRUUnit", false), 3, false, DType::bfloat16, 20, 40, 6e-2},
       {"two_products_float16", two_products(), 1, false, DType::float16, 7, 24, 8e-3},
       {"rows", rows(), 1, false, DType::float32, 9, 40, 3e-5},
+      {"heads", of_heads(), 1, false, DType::float32, 20, 48, 1e-5, 2},
+      {"heads_bfloat16", of_heads(), 1, false, DType::bfloat16, 33, 40, 6e-2, 2},
+      {"small_heads", of_heads(), 1, false, DType::float16, 5, 8, 8e-3, 13},
+      {"many_rows", simple(), 1, false, DType::float32, 70, 24},
+      {"many_rows_bfloat16", simple(), 1, false, DType::bfloat16, 150, 40, 6e-2},
       {"lstm_of_several_units_of_a_thread", unit("LSTMUnit", false), 4, true, DType::bfloat16, 33, 64, 6e-2}};
   return all;
 }
@@ -105,8 +116,8 @@ Values run(const Cell& cell, bool as_kernel = true) {
   NetDef net = parse_net_text(op + "step_net { name: 'cell' " + cell.step + "} } }", "a net");
   expand_recurrent(net);
   const bool has_v = cell.step.find("'V'") != std::string::npos;
-  GradientRequest request{
-      .targets = {{"h_all", "dh_all"}, {"h_last", "dh_last"}}, .wanted = {"x", "h0", "W", "b"}, .stop = {}};
+  GradientRequest request{.targets = {{"h_all", "dh_all"}, {"h_last", "dh_last"}}, .wanted = {"x", "h0"}, .stop = {}};
+  if (cell.heads == 0) request.wanted.insert({"W", "b"});
   if (has_v) request.wanted.insert("V");
   const GradientResult result = add_gradient_operators(net, request);
   Workspace blobs;
@@ -116,14 +127,17 @@ Values run(const Cell& cell, bool as_kernel = true) {
   };
   const int64_t width = cell.gates * cell.units;
   const double weight = 1 / std::sqrt(static_cast<double>(cell.units));
-  feed("x", {kSteps, cell.rows, width}, 0.7);
-  feed("h0", {1, cell.rows, cell.units}, 0.5);
+  const auto of_rows = [&](int64_t first, int64_t columns) {
+    return cell.heads == 0 ? Shape{first, cell.rows, columns} : Shape{first, cell.heads, cell.rows, columns};
+  };
+  feed("x", of_rows(kSteps, width), 0.7);
+  feed("h0", of_rows(1, cell.units), 0.5);
   feed("c0", {1, cell.rows, cell.units}, 0.5);
-  feed("W", {width, cell.units}, weight);
+  feed("W", cell.heads == 0 ? Shape{width, cell.units} : Shape{1, cell.heads, cell.units, width}, weight);
   feed("b", {width}, 0.3);
   feed("V", {cell.units, cell.units}, weight);
-  feed("dh_all", {kSteps, cell.rows, cell.units}, 0.5);
-  feed("dh_last", {1, cell.rows, cell.units}, 0.5);
+  feed("dh_all", of_rows(kSteps, cell.units), 0.5);
+  feed("dh_last", of_rows(1, cell.units), 0.5);
   std::vector<int32_t> lengths;
   for (int64_t r = 0; r < cell.rows; ++r) lengths.push_back(static_cast<int32_t>(r * 5 % (kSteps + 2)));
   blobs.tensor("len") = on_gpu(Tensor::of<int32_t>({cell.rows}, lengths));
@@ -188,33 +202,41 @@ const std::vector<Change>& changes() {
   constexpr const char *kSimple = "simple", *kTwo = "two_products_float16", *kLstm = "lstm_with_lengths",
                        *kGru = "gru_bfloat16", *kRows = "rows";
   static const std::vector<Change> all = {
-      {"no_wait", kSimple, "if (t > 0) wait_for_all(p.arrived, turn);", "__syncthreads();", kRace},
-      {"no_second_wait", kTwo, "    wait_for_all(p.arrived, turn);", "    __syncthreads();", kRace},
-      {"a_wait_for_the_turn_before", kSimple, "wait_for_all(p.arrived, turn);", "wait_for_all(p.arrived, turn - 1);",
-       kRace},
-      {"a_wait_for_one_less", kSimple, "times * gridDim.x", "times * gridDim.x - 1", kRace},
-      {"a_wait_for_too_many", kSimple, "times * gridDim.x", "times * gridDim.x + 1", "threads wait for ever"},
+      {"no_wait", kSimple, "if (t > 0) wait_for(arrived, ", "__syncthreads(), (void)(", kRace},
+      {"no_second_wait", kTwo, "    wait_for(arrived, ", "    __syncthreads(), (void)(", kRace},
+      {"a_wait_for_the_turn_before", kSimple, "wait_for(arrived, turn", "wait_for(arrived, (turn - 1)", kRace},
+      {"a_wait_for_one_less", kSimple, "(arrived) < times", "(arrived) < times - 1", kRace},
+      {"a_wait_for_too_many", kSimple, "(arrived) < times", "(arrived) < times + 1", "threads wait for ever"},
       {"an_arrival_before_others", kSimple, "arrive(unsigned* arrived) {\n  __syncthreads();",
        "arrive(unsigned* arrived) {", kRace},
-      {"others_do_not_wait", kSimple, "gridDim.x) {}\n  __syncthreads();", "gridDim.x) {}\n", kRace},
-      {"sums_before_they_are_there", kSimple, "sum[i][j];\n      }\n  }\n  __syncthreads();",
-       "sum[i][j];\n      }\n  }\n", kShared},
+      {"others_do_not_wait", kSimple, "< times) {}\n  __syncthreads();", "< times) {}\n", kRace},
+      {"sums_before_they_are_there", kSimple, "share);\n    __syncthreads();", "share);", kShared},
       {"weights_before_they_are_there", kSimple, "  __syncthreads();\n  for (long long t = 0", "  for (long long t = 0",
        kShared},
-      {"tiles_of_sums_before_they_are_there", kGru, "sum[i][j][2 * half + 1];\n        }\n  }\n  __syncthreads();",
-       "sum[i][j][2 * half + 1];\n        }\n  }\n", kShared},
-      {"columns_of_another_unit", kGru, "n / kOwn * kUnits + u", "n / kOwn * kOwn + u"},
+      {"tiles_of_sums_before_they_are_there", kGru, "share);\n    __syncthreads();", "share);", kShared},
+      {"columns_of_another_unit", kGru, "n / kOwn * kGroupStride + u", "n / kOwn * kOwn + u"},
       {"half_of_a_sum", kLstm, "int half = 16", "int half = 4"},
-      {"rows_behind_the_last", kSimple, "lane == 0 && row + i < kRows &&", "lane == 0 &&", kShared},
-      {"another_tile", kGru, "* kTiles + j) * 32 + lane]", "* kTiles) * 32 + lane]"},
+      {"rows_behind_the_last", kSimple, "lane == 0 && row + i < rows &&", "lane == 0 &&", kShared},
+      {"another_tile", kGru, "* kTiles + column) * 32 + lane]", "* kTiles) * 32 + lane]"},
       {"another_part_of_the_row", kGru, "k = i / 32 / kTiles * 32 + lane % 4 * 8",
        "k = i / 32 / kTiles * 32 + lane % 4 * 4"},
       {"rows_of_the_other_half", kGru, "x[i][0].x, x[i][1].x, x[i][0].y", "x[i][1].x, x[i][0].x, x[i][0].y"},
-      {"numbers_of_rows_before_they_are_there", kRows, "f(row);\n  __syncthreads();", "f(row);\n", kShared},
+      {"numbers_of_rows_before_they_are_there", kRows, "own % Lines::kParts);\n  }\n  __syncthreads();",
+       "own % Lines::kParts);\n  }\n", kShared},
       {"a_lane_for_the_row", kRows, "mean = sum_of_lanes(sum) / kSize", "mean = sum / kSize"},
       {"another_timestep", kTwo, "((t >> 1) - 1) * p.stride", "(t >> 1) * p.stride"},
-      {"rows_that_begin_elsewhere", kLstm, "*(const Several<V>*)(a + ", "*(const Several<V>*)(a + 1 + ",
+      {"rows_that_begin_elsewhere", kLstm, "*(const Several<V>*)(first + ", "*(const Several<V>*)(first + 1 + ",
        "an address that is not aligned"},
+      {"no_wait_of_heads", "heads", "wait_for(arrived, turn", "wait_for(arrived, 0 * turn", kRace},
+      {"the_counter_of_another_group", "heads", "p.arrived + 32 * (blockIdx.x / kUnitBlocks)",
+       "p.arrived + 32 * ((blockIdx.x + 1) / kUnitBlocks)"},
+      {"weights_of_another_head", "heads", "w + (share.h0 + head) * head_stride", "w + head * head_stride"},
+      {"states_of_another_head", "heads_bfloat16",
+       "      const Element* const first = a + (share.h0 + head) * head_stride",
+       "      const Element* const first = a + head * head_stride"},
+      {"rows_of_another_group", "many_rows", "+ share.r0 * lda", ""},
+      {"sums_of_another_head", "small_heads", "const int row = ((part * kHeads + head)",
+       "const int row = ((part * kHeads)"},
       {"memory_of_nobody", kTwo, "(t >> 1) * p.stride", "(t << 50) * p.stride", "what is no memory of the device"},
   };
   return all;

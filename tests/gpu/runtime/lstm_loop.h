@@ -19,6 +19,8 @@ struct LstmLoop {
   bool lengths_float = false;   // they are no int32
   bool checks = false;          // something looks at them in front of the loop
   bool backward = false;        // of what has no lengths
+  int64_t heads = 1;            // with `units` and weights of their own each
+  bool heads_first = true;      // rows of a head lie one behind the other, else those of a sample
 
   // In the order of the run.
   gpu::LoopRecording recording() const { return backward ? slopes() : values(); }
@@ -57,22 +59,17 @@ struct LstmLoop {
     });
     gpu::LoopRecording all;
     for (int64_t t = 0; t < steps; ++t) {
-      std::byte* const gates_now = at(1, t * rows * 4 * units) + shift + (t == 4 ? uneven : 0);
+      std::byte* const gates_now = at(1, t * all_rows() * 4 * units) + shift + (t == 4 ? uneven : 0);
       gpu::QueuedProduct p{.dtype = dtype,
                            .tf32 = tf32,
                            .a = state(2, t),
                            .b = weights_change ? at(3, 0) : at(4, 0),
                            .bias = at(5, 0),
                            .c = gates_now};
-      p.sizes = {.trans_b = true,
-                 .m = rows,
-                 .n = 4 * units,
-                 .k = units,
-                 .accumulate = true,
-                 .lda = units,
-                 .ldb = units,
-                 .ldc = 4 * units};
-      gpu::QueuedChain chain{.dtype = dtype, .code = code, .tensors = 7, .width = units, .rows = rows};
+      p.sizes = sizes(4 * units, units);
+      p.sizes.trans_b = true;
+      p.sizes.ldb = units;
+      gpu::QueuedChain chain{.dtype = dtype, .code = code, .tensors = 7, .width = units, .rows = all_rows()};
       for (int64_t gate = 0; gate < 4; ++gate) chain.operands.push_back({gates_now + bytes(gate * units), 4 * units});
       for (std::byte* const there : {state(3, t), state(3, t + 1), state(2, t + 1)})
         chain.operands.push_back({there, units});
@@ -108,11 +105,11 @@ struct LstmLoop {
     });
     gpu::LoopRecording all;
     for (int64_t t = steps - 1; t >= 0; --t) {
-      std::byte *const gates = at(1, t * rows * 4 * units), *const slopes = at(8, t * rows * 4 * units);
-      gpu::QueuedProduct p{.dtype = dtype, .a = at(8, (t + 1) * rows * 4 * units), .b = at(4, 0), .c = state(9, t)};
-      p.sizes = {
-          .m = rows, .n = units, .k = 4 * units, .accumulate = true, .lda = 4 * units, .ldb = units, .ldc = units};
-      gpu::QueuedChain chain{.dtype = dtype, .code = code, .tensors = 13, .width = units, .rows = rows};
+      std::byte *const gates = at(1, t * all_rows() * 4 * units), *const slopes = at(8, t * all_rows() * 4 * units);
+      gpu::QueuedProduct p{
+          .dtype = dtype, .a = at(8, (t + 1) * all_rows() * 4 * units), .b = at(4, 0), .c = state(9, t)};
+      p.sizes = sizes(units, 4 * units);
+      gpu::QueuedChain chain{.dtype = dtype, .code = code, .tensors = 13, .width = units, .rows = all_rows()};
       for (int64_t gate = 0; gate < 4; ++gate) chain.operands.push_back({gates + bytes(gate * units), 4 * units});
       for (std::byte* const there : {state(3, t), state(3, t + 1), state(9, t), state(10, t + 1), state(10, t)})
         chain.operands.push_back({there, units});
@@ -124,11 +121,27 @@ struct LstmLoop {
     return all;
   }
 
+  int64_t all_rows() const { return heads * rows; }
+  gpu::ProductSizes sizes(int64_t n, int64_t k) const {
+    const int64_t from_row = heads_first ? 1 : heads, from_head = heads_first ? rows : 1;
+    return {.m = rows,
+            .n = n,
+            .k = k,
+            .accumulate = true,
+            .lda = from_row * k,
+            .ldb = n,
+            .ldc = from_row * n,
+            .batch = heads,
+            .stride_a = from_head * k,
+            .stride_b = n * k,
+            .stride_c = from_head * n};
+  }
+
   int64_t bytes(int64_t elements) const { return elements * static_cast<int64_t>(dtype_size(dtype)); }
   std::byte* at(uintptr_t tensor, int64_t elements) const {
     return reinterpret_cast<std::byte*>(tensor << 32) + bytes(elements);
   }
-  std::byte* state(uintptr_t tensor, int64_t t) const { return at(tensor, t * rows * units); }
+  std::byte* state(uintptr_t tensor, int64_t t) const { return at(tensor, t * all_rows() * units); }
 };
 
 }  // namespace stepnet::testing

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <numeric>
 #include <random>
+#include <tuple>
 
 #include "core/compute/backend.h"
 #include "core/gradcheck/examples.h"
@@ -19,6 +20,7 @@ namespace stepnet::testing::timesteps_test {
 namespace {
 
 // Rows of a loop: [T + 2, B, columns] of which timestep t has one to three, or [1, B, columns] that all of them share.
+// With N heads [T + 2, N B, columns], head by head or sample by sample.
 struct Buffer {
   Tensor values;
   bool moves = true;
@@ -29,11 +31,16 @@ struct Operand {
   int64_t later = 0, group = 0, shift = 0;  // the row t + 1 + later; the first column is group * H + shift
 };
 
+// Whose weights a product has: a head's its own, all heads the same, or there are some from each head to each other
+// one.
+enum class Weights { of_heads, same, of_all };
+
 // Either C (+)= A op(W) + bias, or out = tanh(a op b), in rows that are over `held`, if there is one.
 struct Op {
   bool is_product = false, holds = false;
   Operand a = {}, b = {}, held = {}, out = {};
   int weights = -1, bias = -1;
+  Weights whose = Weights::of_heads;
   bool trans_b = false, accumulate = false;
   int64_t columns = 0, k = 0;
   FusedCode code = FusedCode::add;
@@ -46,6 +53,11 @@ struct Loop {
   std::vector<Tensor> constants = {};
   std::vector<int32_t> lengths = {};  // of the rows
   std::vector<Op> ops = {};
+  int64_t heads = 1;
+  bool heads_first = true;  // rows of a head lie one behind the other, else those of a sample
+  bool backward = false;    // from the last timestep
+
+  int64_t all_rows() const { return heads * rows; }
 };
 
 class Draw {
@@ -68,17 +80,25 @@ class Draw {
 
 class Generator {
  public:
-  Generator(DType dtype, unsigned seed) : draw_(seed) {
-    loop_.dtype = dtype;
+  Generator(DType dtype, unsigned seed) : Generator(dtype, seed, Loop{}) {
     loop_.steps = draw_(4, 9);
     loop_.rows = draw_.of<int64_t>({1, 2, 3, 16, 20, 33});
     loop_.units = draw_.of<int64_t>({1, 3, 8, 32, 40, 64, 96, 160});
-    states_ = static_cast<int>(draw_(1, 3));
-    for (int s = 0; s < states_; ++s) add_buffer(1, true);
-    values_ = static_cast<int>(draw_(1, 3));
-    for (int v = 0; v < values_; ++v) add_buffer(draw_(1, 4), draw_(0, 2) > 0);
-    scratch_ = add_buffer(1, false);
-    for (int64_t r = 0; r < loop_.rows; ++r) loop_.lengths.push_back(static_cast<int32_t>(draw_(0, loop_.steps + 1)));
+    add_buffers();
+  }
+  // With heads, or with many rows.
+  static Generator of_heads(DType dtype, unsigned seed) {
+    Generator made(dtype, seed, {});
+    Draw& draw = made.draw_;
+    Loop& loop = made.loop_;
+    loop.steps = draw(4, 7);
+    loop.heads = draw.of<int64_t>({1, 2, 3, 4, 7});
+    loop.heads_first = draw(0, 1) == 0;
+    loop.backward = draw(0, 1) == 0;
+    loop.rows = loop.heads == 1 || draw(0, 5) == 0 ? draw(65, 256) : draw.of<int64_t>({1, 2, 3, 16, 17, 20, 33});
+    loop.units = loop.rows > 64 ? draw.of<int64_t>({1, 5, 8, 16, 24}) : draw.of<int64_t>({1, 3, 8, 20, 32, 64});
+    made.add_buffers();
+    return made;
   }
 
   Loop make() {
@@ -91,8 +111,19 @@ class Generator {
   }
 
  private:
+  Generator(DType dtype, unsigned seed, Loop loop) : draw_(seed), loop_(std::move(loop)) { loop_.dtype = dtype; }
+
+  void add_buffers() {
+    states_ = static_cast<int>(draw_(1, 3));
+    for (int s = 0; s < states_; ++s) add_buffer(1, true);
+    values_ = static_cast<int>(draw_(1, 3));
+    for (int v = 0; v < values_; ++v) add_buffer(draw_(1, 4), draw_(0, 2) > 0);
+    scratch_ = add_buffer(1, false);
+    for (int64_t r = 0; r < loop_.all_rows(); ++r)
+      loop_.lengths.push_back(static_cast<int32_t>(draw_(0, loop_.steps + 1)));
+  }
   int add_buffer(int64_t groups, bool moves) {
-    const Shape shape{moves ? loop_.steps + 2 : 1, loop_.rows, groups * loop_.units};
+    const Shape shape{moves ? loop_.steps + 2 : 1, loop_.all_rows(), groups * loop_.units};
     loop_.buffers.push_back({draw_.tensor(loop_.dtype, shape, 0.5), moves});
     return static_cast<int>(loop_.buffers.size()) - 1;
   }
@@ -112,9 +143,18 @@ class Generator {
     op.columns = width(to);
     op.k = width(op.a.buffer);
     op.trans_b = draw_(0, 1) == 0;
+    const bool may_differ = loop_.heads > 1 && !loop_.ops.empty();  // or there were rows alone
+    if (may_differ && draw_(0, 3) == 0) op.whose = Weights::same;
+    if (may_differ && !loop_.heads_first && draw_(0, 7) == 0) {
+      op.whose = Weights::of_all;
+      op.columns *= loop_.heads;
+      op.k *= loop_.heads;
+    }
     const auto k = static_cast<double>(op.k);
-    op.weights = add_constant(op.trans_b ? Shape{op.columns, op.k} : Shape{op.k, op.columns}, 1 / std::sqrt(k));
-    if (draw_(0, 1) == 0) op.bias = add_constant({op.columns}, 0.3);
+    const int64_t matrices = op.whose == Weights::of_heads ? loop_.heads : 1;
+    op.weights = add_constant(op.trans_b ? Shape{matrices, op.columns, op.k} : Shape{matrices, op.k, op.columns},
+                              1 / std::sqrt(k));
+    if (matrices == 1 && draw_(0, 1) == 0) op.bias = add_constant({op.columns}, 0.3);
     op.accumulate = loop_.buffers[static_cast<size_t>(to)].moves && draw_(0, 3) > 0;
     loop_.ops.push_back(op);
   }
@@ -149,8 +189,9 @@ class Runner {
   explicit Runner(const Loop& loop) : loop_(loop) {
     for (const Buffer& b : loop.buffers) buffers_.push_back(copied_to(b.values, kGpu));
     for (const Tensor& c : loop.constants) constants_.push_back(copied_to(c, kGpu));
-    lengths_ = copied_to(Tensor::of<int32_t>({loop.rows}, loop.lengths), kGpu);
-    const Tensor given = Tensor::of<float>({loop.rows}, std::vector<float>(loop.lengths.begin(), loop.lengths.end()));
+    lengths_ = copied_to(Tensor::of<int32_t>({loop.all_rows()}, loop.lengths), kGpu);
+    const Tensor given =
+        Tensor::of<float>({loop.all_rows()}, std::vector<float>(loop.lengths.begin(), loop.lengths.end()));
     given_lengths_ = copied_to(in_type(loop.dtype, given), kGpu);
     std::vector<int32_t> numbers(static_cast<size_t>(loop.steps));
     std::iota(numbers.begin(), numbers.end(), 0);
@@ -187,7 +228,8 @@ class Runner {
   T* at(const Operand& o, int64_t t) {
     const size_t b = static_cast<size_t>(o.buffer);
     const Shape& shape = loop_.buffers[b].values.shape();
-    const int64_t row = loop_.buffers[b].moves ? t + 1 + o.later : 0;
+    const int64_t later = loop_.backward ? loop_.steps - t - o.later : t + 1 + o.later;
+    const int64_t row = loop_.buffers[b].moves ? later : 0;
     return reinterpret_cast<T*>(buffers_[b].raw()) + row * shape[1] * shape[2] + o.group * loop_.units + o.shift;
   }
   int64_t width(const Operand& o) const { return loop_.buffers[static_cast<size_t>(o.buffer)].values.dim(2); }
@@ -200,9 +242,8 @@ class Runner {
     for (size_t i = 0; i < loop_.ops.size(); ++i) {
       const Op& op = loop_.ops[i];
       if (op.is_product) {
-        const gpu::ProductSizes sizes{
-            .trans_b = op.trans_b, .m = loop_.rows, .n = op.columns, .k = op.k, .accumulate = op.accumulate};
-        gpu::matmul(Call({}, {}, run), sizes, at(op.a, t), constant(op.weights), at(op.out, t), constant(op.bias));
+        gpu::matmul(Call({}, {}, run), sizes_of(op), at(op.a, t), constant(op.weights), at(op.out, t),
+                    constant(op.bias));
       } else if (op.holds) {
         held(op, t);
       } else {
@@ -210,9 +251,9 @@ class Runner {
         // Of whole rows one after the other, as a single row, whose distance to the next one says nothing.
         const auto flat = [&](const Operand& o) { return FusedOperand<void>{at(o, t)}; };
         if (std::ranges::all_of(std::array{op.a, op.b, op.out}, [&](auto& o) { return width(o) == loop_.units; }))
-          chains_[i]->run({flat(op.a), flat(op.b), flat(op.out)}, loop_.units * loop_.rows, 1);
+          chains_[i]->run({flat(op.a), flat(op.b), flat(op.out)}, loop_.units * loop_.all_rows(), 1);
         else
-          chains_[i]->run({operand(op.a), operand(op.b), operand(op.out)}, loop_.units, loop_.rows);
+          chains_[i]->run({operand(op.a), operand(op.b), operand(op.out)}, loop_.units, loop_.all_rows());
       }
     }
   }
@@ -228,7 +269,7 @@ class Runner {
     const int a = w.read(at(op.a, t), width(op.a)), b = w.read(at(op.b, t), width(op.b));
     const int value = w.value(FusedCode::tanh, w.value(op.code, a, b));
     w.write(w.if_positive(left, value, w.read(at(op.held, t), width(op.held))), at(op.out, t), width(op.out));
-    w.record_as(loop_.dtype, loop_.units, loop_.rows, gpu::QueueAlone(run));
+    w.record_as(loop_.dtype, loop_.units, loop_.all_rows(), gpu::QueueAlone(run));
   }
   void run_held(const Op& op, int64_t t) {
     const auto operand = [&](const Operand& o) { return FusedOperand<void>{at(o, t), width(o)}; };
@@ -240,7 +281,22 @@ class Runner {
                                                         {FusedCode::either, 5, 7, 0, 4}};
     held_.push_back(backend(DeviceKind::cuda).fuse(kGpu, loop_.dtype, instructions, 5));
     held_.back()->run({operand(op.a), operand(op.b), {given_lengths_.raw(), 1, 0}, operand(op.held), operand(op.out)},
-                      loop_.units, loop_.rows);
+                      loop_.units, loop_.all_rows());
+  }
+
+  gpu::ProductSizes sizes_of(const Op& op) const {
+    gpu::ProductSizes s{
+        .trans_b = op.trans_b, .m = loop_.rows, .n = op.columns, .k = op.k, .accumulate = op.accumulate};
+    if (op.whose == Weights::same) s.m = loop_.all_rows();
+    if (op.whose != Weights::of_heads || loop_.heads == 1) return s;
+    const auto strides = [&](int64_t columns) {  // from row to row, and from head to head
+      return loop_.heads_first ? std::pair{columns, loop_.rows * columns} : std::pair{loop_.heads * columns, columns};
+    };
+    s.batch = loop_.heads;
+    std::tie(s.lda, s.stride_a) = strides(op.k);
+    std::tie(s.ldc, s.stride_c) = strides(op.columns);
+    s.stride_b = op.k * op.columns;
+    return s;
   }
 
   const Loop& loop_;
@@ -260,11 +316,13 @@ void check_loop(const Loop& loop, double tolerance) {
 }
 
 template <class T>
-void check_loops(DType dtype, unsigned count, double tolerance) {
+void check_loops(DType dtype, unsigned count, double tolerance, bool of_heads = false) {
   for (unsigned seed = 0; seed < count && !::testing::Test::HasFatalFailure(); ++seed) {
-    const Loop loop = Generator(dtype, seed).make();
-    SCOPED_TRACE(fmt::format("{} seed {}: {} timesteps, {} rows, {} units, {} operators", dtype_name(dtype), seed,
-                             loop.steps, loop.rows, loop.units, loop.ops.size()));
+    Generator generator = of_heads ? Generator::of_heads(dtype, seed) : Generator(dtype, seed);
+    const Loop loop = generator.make();
+    SCOPED_TRACE(fmt::format("{} seed {}: {} timesteps, {} heads{}, {} rows, {} units, {} operators{}",
+                             dtype_name(dtype), seed, loop.steps, loop.heads, loop.heads_first ? " first" : "",
+                             loop.rows, loop.units, loop.ops.size(), loop.backward ? ", backward" : ""));
     check_loop<T>(loop, tolerance);
   }
 }
@@ -273,6 +331,12 @@ TEST_F(GpuTest, TimestepsAreOneKernel) {
   check_loops<float>(DType::float32, 30, 2e-5);
   check_loops<bfloat16>(DType::bfloat16, 30, 4e-2);
   check_loops<float16>(DType::float16, 30, 6e-3);
+}
+
+TEST_F(GpuTest, TimestepsOfHeadsAndOfManyRowsAreOneKernel) {
+  check_loops<float>(DType::float32, 40, 2e-5, true);
+  check_loops<bfloat16>(DType::bfloat16, 40, 4e-2, true);
+  check_loops<float16>(DType::float16, 40, 6e-3, true);
 }
 
 // A loop whose chain reads columns of other units of the first product's results, [T + 3, B, 2 H], when blocks have
