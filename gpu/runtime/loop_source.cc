@@ -11,7 +11,7 @@ namespace stepnet::gpu {
 namespace {
 
 // What a kernel has of CUDA alone. Behind it the text is that of any device: tests run it on the imitated one, with
-// functions of the same names (tests/gpu/emulated/loop_device.cc).
+// functions of the same names (tests/gpu/emulated/loop_device.h).
 constexpr const char* kDevice = R"(
 // The block's shared memory.
 __device__ char* block_room() {
