@@ -21,15 +21,15 @@ void by_width(const Tensor& t, const Fn& fn) {
     case 8:
       return fn(uint64_t{});
     default:
-      fail("{} cannot be on a GPU", t.str());
+      fail("{} cannot be on a GPU", t);
   }
 }
 
 // The elements of a tensor as such integers; throws Error if a GPU cannot read them.
 template <class W>
 const W* elements(const Tensor& t) {
-  require(t.size() == 0 || t.device().kind == DeviceKind::cuda, "{} is on {}, where a GPU cannot read it", t.str(),
-          t.device().str());
+  require(t.size() == 0 || t.device().kind == DeviceKind::cuda, "{} is on {}, where a GPU cannot read it", t,
+          t.device());
   return reinterpret_cast<const W*>(t.raw());
 }
 template <class W>

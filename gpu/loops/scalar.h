@@ -11,7 +11,7 @@ class Scalar {
   // A tensor of one value; of one on the CPU the value is read now. Throws Error on a type that is no number.
   explicit Scalar(const Tensor& t) : dtype_(t.dtype()) {
     require(t.size() == 1, "{} is not a single value", t);
-    require(is_floating(dtype_) || dtype_ == DType::int32 || dtype_ == DType::int64, "{} is not a number", t.str());
+    require(is_floating(dtype_) || dtype_ == DType::int32 || dtype_ == DType::int64, "{} is not a number", t);
     if (t.device().kind == DeviceKind::cpu)
       value_ = t.item<double>();
     else
@@ -45,9 +45,9 @@ class Scalar {
 class Indices {
  public:
   explicit Indices(const Tensor& t) : wide_(t.dtype() == DType::int64), data_(t.raw()), size(t.size()) {
-    require(wide_ || t.dtype() == DType::int32, "indices must be int32 or int64, not {}", t.str());
-    require(t.size() == 0 || t.device().kind == DeviceKind::cuda, "{} is on {}, where a GPU cannot read it", t.str(),
-            t.device().str());
+    require(wide_ || t.dtype() == DType::int32, "indices must be int32 or int64, not {}", t);
+    require(t.size() == 0 || t.device().kind == DeviceKind::cuda, "{} is on {}, where a GPU cannot read it", t,
+            t.device());
   }
   __host__ __device__ int64_t operator[](size_t i) const {
     return wide_ ? reinterpret_cast<const int64_t*>(data_)[i] : reinterpret_cast<const int32_t*>(data_)[i];

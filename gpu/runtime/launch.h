@@ -222,10 +222,9 @@ void reduce_axis(const Call& call, const Axis& axis, T first, Value value, Op op
 // The tensor's elements; throws Error if it has another type, or is not on a CUDA device.
 template <class T, class S>
 S device_span(S span, const Tensor& tensor, decltype(S::data) data) {
-  require(tensor.dtype() == dtype_of<T>(), "a tensor of {} is needed here, not {}", dtype_name(dtype_of<T>()),
-          tensor.str());
+  require(tensor.dtype() == dtype_of<T>(), "a tensor of {} is needed here, not {}", dtype_name(dtype_of<T>()), tensor);
   const bool reachable = tensor.size() == 0 || !tensor.storage() || tensor.device().kind == DeviceKind::cuda;
-  require(reachable, "{} is on {}, where a GPU cannot read it", tensor.str(), tensor.device().str());
+  require(reachable, "{} is on {}, where a GPU cannot read it", tensor, tensor.device());
   span.data = data;
   span.size = static_cast<size_t>(tensor.size());
   return span;

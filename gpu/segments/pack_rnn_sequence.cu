@@ -52,7 +52,7 @@ void unpack(const Tensor& packed, const Tensor& lengths, Tensor& values, Call& c
 
 void unpack_gradient(const Tensor&, const Tensor& lengths, const Tensor& dy, Tensor& dx, Call& call) {
   require(dy.dtype() == dx.dtype() && dy.rank() >= 1 && dy.shape().from(1) == dx.shape().from(2),
-          "the gradient {} has not the rows of the sequence {}", dy.str(), dx.str());
+          "the gradient {} has not the rows of the sequence {}", dy, dx);
   put(call, dy, lengths, dx);
 }
 

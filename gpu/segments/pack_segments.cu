@@ -97,7 +97,7 @@ void unpack(const UnpackSegmentsArgs& args, const Tensor&, const Tensor& packed,
 void unpack_gradient(const UnpackSegmentsArgs& args, const Tensor&, const Tensor&, const Tensor& dy, Tensor& dx,
                      Call& call) {
   require(dy.dtype() == dx.dtype() && dy.rank() >= 1 && dy.shape().from(1) == dx.shape().from(2),
-          "the gradient {} has not the rows of the packed segments {}", dy.str(), dx.str());
+          "the gradient {} has not the rows of the packed segments {}", dy, dx);
   const Tensor starts = starts_of(args, call, dy.dim(0), dx.dim(1), false);
   put(call, gpu::Segments(starts, dy.dim(0)), dy, dx, false);
 }
