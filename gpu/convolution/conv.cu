@@ -3,6 +3,7 @@
 // order.
 #include "operators/convolution/conv.h"
 
+#include "gpu/convolution/windows.h"
 #include "gpu/loops/matmul.h"
 #include "gpu/loops/reduce.h"
 #include "gpu/loops/temporary.h"
@@ -14,23 +15,26 @@ namespace {
 ConvSizes sizes_of(const ConvArgs& a, const Call& c) { return stepnet::sizes_of(a, c.in(0).shape(), c.in(1).shape()); }
 
 // An element of the columns of one channel, and of X where it comes from; -1 for padding.
-__host__ __device__ inline int64_t source_of(const Windows& w, int64_t place, int64_t o) {
-  const WindowAxis &a = w.axis[0], &b = w.axis[1], &c = w.axis[2];
-  const int64_t at_c = c.place(o % c.out, place % c.kernel),
-                at_b = b.place(o / c.out % b.out, place / c.kernel % b.kernel),
-                at_a = a.place(o / c.out / b.out, place / c.kernel / b.kernel);
+__host__ __device__ inline int64_t source_of(const gpu::DividingWindows& w, const gpu::Divider& kernel_b,
+                                             const gpu::Divider& kernel_c, int64_t place, int64_t o) {
+  const gpu::DividingAxis &a = w.axis[0], &b = w.axis[1], &c = w.axis[2];
+  const int64_t rows = c.over_out(o), of_a = b.over_out(rows), lines = gpu::divided(place, kernel_c),
+                k_a = gpu::divided(lines, kernel_b);
+  const int64_t at_c = c.place(o - rows * c.out, place - lines * c.kernel),
+                at_b = b.place(rows - of_a * b.out, lines - k_a * b.kernel), at_a = a.place(of_a, k_a);
   return a.inside(at_a) && b.inside(at_b) && c.inside(at_c) ? (at_a * b.in + at_b) * c.in + at_c : -1;
 }
 
 // Columns [samples and groups, channels, places, outputs].
 template <class T>
 void to_columns(const Call& call, const ConvSizes& s, const T* x, T* columns) {
-  const Windows w = s.windows;
-  const gpu::Divider outputs(static_cast<size_t>(w.outputs)), places(static_cast<size_t>(w.places));
+  const gpu::DividingWindows w(s.windows);
+  const gpu::Divider outputs(static_cast<size_t>(w.outputs)), places(static_cast<size_t>(w.places)),
+      kernel_b(static_cast<size_t>(w.axis[1].kernel)), kernel_c(static_cast<size_t>(w.axis[2].kernel));
   gpu::each(call, static_cast<size_t>(s.samples * s.groups * s.columns_size()), [=] __device__(size_t n) {
     const auto [line, o] = outputs.signed_split(n);
     const auto [image, place] = places.signed_split(static_cast<size_t>(line));
-    const int64_t source = source_of(w, place, o);
+    const int64_t source = source_of(w, kernel_b, kernel_c, place, o);
     columns[n] = source < 0 ? T(0) : x[image * w.inputs + source];
   });
 }
@@ -38,21 +42,28 @@ void to_columns(const Call& call, const ConvSizes& s, const T* x, T* columns) {
 // Each element of X adds up what stands for it in the columns.
 template <class T>
 void add_columns(const Call& call, const ConvSizes& s, const T* columns, gpu::Out<T> x, bool accumulate) {
-  const Windows w = s.windows;
+  const gpu::DividingWindows w(s.windows);
+  const gpu::Divider images(static_cast<size_t>(w.inputs));
   gpu::each(call, x.size, [=] __device__(size_t n) {
-    const auto image = static_cast<int64_t>(n) / w.inputs, i = static_cast<int64_t>(n) % w.inputs;
-    const WindowAxis &a = w.axis[0], &b = w.axis[1], &c = w.axis[2];
-    const int64_t at_c = i % c.in, at_b = i / c.in % b.in, at_a = i / c.in / b.in;
+    const gpu::SignedSplit split = images.signed_split(n);
+    const int64_t image = split.quotient, i = split.remainder;
+    const gpu::DividingAxis &a = w.axis[0], &b = w.axis[1], &c = w.axis[2];
+    const int64_t rows = c.over_in(i), at_a = b.over_in(rows), at_b = rows - at_a * b.in, at_c = i - rows * c.in;
     gpu::Accumulate<T> sum = accumulate ? x[n] : T(0);
-    const auto output = [](const WindowAxis& axis, int64_t at, int64_t k) {
-      const int64_t from = at + axis.pad - k * axis.dilation;
-      return from < 0 || from % axis.stride != 0 || from / axis.stride >= axis.out ? int64_t{-1} : from / axis.stride;
+    const auto output = [](const gpu::DividingAxis& axis, int64_t at, int64_t k) {
+      const int64_t from = at + axis.pad - k * axis.dilation, o = from < 0 ? 0 : axis.over_stride(from);
+      return from != o * axis.stride || o >= axis.out ? int64_t{-1} : o;
     };
-    for (int64_t place = 0; place < w.places; ++place) {
-      const int64_t r = output(c, at_c, place % c.kernel), q = output(b, at_b, place / c.kernel % b.kernel),
-                    p = output(a, at_a, place / c.kernel / b.kernel);
-      if (p < 0 || q < 0 || r < 0) continue;
-      sum += columns[(image * w.places + place) * w.outputs + (p * b.out + q) * c.out + r];
+    int64_t line = image * w.places;
+    for (int64_t k_a = 0; k_a < a.kernel; ++k_a) {
+      const int64_t p = output(a, at_a, k_a);
+      for (int64_t k_b = 0; k_b < b.kernel; ++k_b, line += c.kernel) {
+        const int64_t q = output(b, at_b, k_b);
+        if (p < 0 || q < 0) continue;
+        for (int64_t k_c = 0; k_c < c.kernel; ++k_c)
+          if (const int64_t r = output(c, at_c, k_c); r >= 0)
+            sum += columns[(line + k_c) * w.outputs + (p * b.out + q) * c.out + r];
+      }
     }
     x[n] = sum;
   });
@@ -92,11 +103,12 @@ template <class T>
 void bias_gradient(const ConvSizes& s, gpu::In<T> dy, gpu::Out<T> dbias, bool accumulate, const Call& call) {
   using Sum = gpu::Accumulate<T>;
   const int64_t outputs = s.windows.outputs, filters = s.groups * s.filters;
+  const gpu::Divider samples(static_cast<size_t>(outputs));
   gpu::reduce(
       call, {1, s.samples * outputs, filters}, Sum(0),
       [=] __device__(size_t, size_t i, size_t m) {
-        const auto sample = static_cast<int64_t>(i) / outputs, o = static_cast<int64_t>(i) % outputs;
-        return static_cast<Sum>(dy[(sample * filters + static_cast<int64_t>(m)) * outputs + o]);
+        const gpu::SignedSplit at = samples.signed_split(i);
+        return static_cast<Sum>(dy[(at.quotient * filters + static_cast<int64_t>(m)) * outputs + at.remainder]);
       },
       std::plus<Sum>(), [=] __device__(size_t, size_t m, Sum sum) { dbias[m] = accumulate ? dbias[m] + sum : sum; });
 }

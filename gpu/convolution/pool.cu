@@ -2,6 +2,7 @@
 // operators/convolution/pool.cc.
 #include "operators/convolution/pool.h"
 
+#include "gpu/convolution/windows.h"
 #include "gpu/runtime/accumulate.h"
 #include "gpu/runtime/launch.h"
 
@@ -10,7 +11,7 @@ namespace {
 
 template <class T>
 void max_forward(const MaxPoolArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
-  const Windows w = pool_windows(a, call.in(0).shape());
+  const gpu::DividingWindows w(pool_windows(a, call.in(0).shape()));
   const gpu::Divider images(static_cast<size_t>(w.outputs));
   gpu::each(call, y.size, [=] __device__(size_t n) {
     const gpu::SignedSplit split = images.signed_split(n);
@@ -29,7 +30,7 @@ void max_forward(const MaxPoolArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) 
 // Each element of X adds up what the windows that it is in have for it.
 template <class T>
 void max_gradient(const MaxPoolArgs& a, gpu::In<T> x, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
-  const Windows w = pool_windows(a, call.in(0).shape());
+  const gpu::DividingWindows w(pool_windows(a, call.in(0).shape()));
   const gpu::Divider images(static_cast<size_t>(w.inputs));
   gpu::each(call, dx.size, [=] __device__(size_t n) {
     const gpu::SignedSplit split = images.signed_split(n);
@@ -44,7 +45,7 @@ void max_gradient(const MaxPoolArgs& a, gpu::In<T> x, gpu::In<T> y, gpu::In<T> d
 
 template <class T>
 void max_second(const MaxPoolArgs& a, gpu::In<T> x, gpu::In<T> y, gpu::In<T> ddx, gpu::Out<T> ddy, Call& call) {
-  const Windows w = pool_windows(a, call.in(0).shape());
+  const gpu::DividingWindows w(pool_windows(a, call.in(0).shape()));
   const gpu::Divider images(static_cast<size_t>(w.outputs));
   gpu::each(call, ddy.size, [=] __device__(size_t n) {
     const gpu::SignedSplit split = images.signed_split(n);
@@ -60,7 +61,7 @@ void max_second(const MaxPoolArgs& a, gpu::In<T> x, gpu::In<T> y, gpu::In<T> ddx
 
 template <class T>
 void average_forward(const AveragePoolArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
-  const Windows w = pool_windows(a, call.in(0).shape());
+  const gpu::DividingWindows w(pool_windows(a, call.in(0).shape()));
   const bool with_padding = a.count_include_pad;
   const gpu::Divider images(static_cast<size_t>(w.outputs));
   gpu::each(call, y.size, [=] __device__(size_t n) {
@@ -74,7 +75,7 @@ void average_forward(const AveragePoolArgs& a, gpu::In<T> x, gpu::Out<T> y, Call
 
 template <class T>
 void average_gradient(const AveragePoolArgs& a, gpu::In<T>, gpu::In<T>, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
-  const Windows w = pool_windows(a, call.in(0).shape());
+  const gpu::DividingWindows w(pool_windows(a, call.in(0).shape()));
   const bool with_padding = a.count_include_pad;
   const gpu::Divider images(static_cast<size_t>(w.inputs));
   gpu::each(call, dx.size, [=] __device__(size_t n) {

@@ -55,47 +55,55 @@ inline Windows pool_windows(const PoolArgs& a, const Shape& x) {
 }
 
 // From where to where a window covers elements of X.
-constexpr int64_t window_begin(const WindowAxis& a, int64_t o) {
-  return a.adaptive ? o * a.in / a.out : std::max<int64_t>(a.place(o, 0), 0);
+template <class Axis>
+constexpr int64_t window_begin(const Axis& a, int64_t o) {
+  return a.adaptive ? a.over_out(o * a.in) : std::max<int64_t>(a.place(o, 0), 0);
 }
-constexpr int64_t window_end(const WindowAxis& a, int64_t o) {
-  return a.adaptive ? ((o + 1) * a.in - 1) / a.out + 1 : std::min(a.place(o, 0) + a.kernel, a.in);
+template <class Axis>
+constexpr int64_t window_end(const Axis& a, int64_t o) {
+  return a.adaptive ? a.over_out((o + 1) * a.in - 1) + 1 : std::min(a.place(o, 0) + a.kernel, a.in);
 }
 
 // Calls fn for the index of each element of X in the window of output o, which are of one channel.
-template <class Fn>
-constexpr void each_in_window(const Windows& w, int64_t o, Fn fn) {
-  const WindowAxis &a = w.axis[0], &b = w.axis[1], &c = w.axis[2];
-  const int64_t of_c = o % c.out, of_b = o / c.out % b.out, of_a = o / c.out / b.out;
+template <class W, class Fn>
+constexpr void each_in_window(const W& w, int64_t o, Fn fn) {
+  const auto &a = w.axis[0], &b = w.axis[1], &c = w.axis[2];
+  const int64_t rows = c.over_out(o), of_a = b.over_out(rows), of_b = rows - of_a * b.out, of_c = o - rows * c.out;
   const int64_t begin_b = window_begin(b, of_b), end_b = window_end(b, of_b), begin_c = window_begin(c, of_c),
                 end_c = window_end(c, of_c);
-  for (int64_t i = window_begin(a, of_a); i < window_end(a, of_a); ++i)
+  const int64_t end_a = window_end(a, of_a);
+  for (int64_t i = window_begin(a, of_a); i < end_a; ++i)
     for (int64_t j = begin_b; j < end_b; ++j)
       for (int64_t k = begin_c; k < end_c; ++k) fn((i * b.in + j) * c.in + k);
 }
 
 // The outputs whose windows have an element of X are those from the first to the last, without the latter.
-constexpr int64_t first_window(const WindowAxis& a, int64_t at) {
-  if (a.adaptive) return at * a.out / a.in;
+template <class Axis>
+constexpr int64_t first_window(const Axis& a, int64_t at) {
+  if (a.adaptive) return a.over_in(at * a.out);
   const int64_t behind = at + a.pad - a.kernel + 1;
-  return behind <= 0 ? 0 : (behind + a.stride - 1) / a.stride;
+  return behind <= 0 ? 0 : a.over_stride(behind + a.stride - 1);
 }
-constexpr int64_t last_window(const WindowAxis& a, int64_t at) {
-  return a.adaptive ? ((at + 1) * a.out - 1) / a.in + 1 : std::min((at + a.pad) / a.stride + 1, a.out);
+template <class Axis>
+constexpr int64_t last_window(const Axis& a, int64_t at) {
+  return a.adaptive ? a.over_in((at + 1) * a.out - 1) + 1 : std::min(a.over_stride(at + a.pad) + 1, a.out);
 }
 
 // Calls fn for each output whose window has element i of X.
-template <class Fn>
-constexpr void each_window_with(const Windows& w, int64_t i, Fn fn) {
-  const WindowAxis &a = w.axis[0], &b = w.axis[1], &c = w.axis[2];
-  const int64_t at_c = i % c.in, at_b = i / c.in % b.in, at_a = i / c.in / b.in;
-  for (int64_t p = first_window(a, at_a); p < last_window(a, at_a); ++p)
-    for (int64_t q = first_window(b, at_b); q < last_window(b, at_b); ++q)
-      for (int64_t r = first_window(c, at_c); r < last_window(c, at_c); ++r) fn((p * b.out + q) * c.out + r);
+template <class W, class Fn>
+constexpr void each_window_with(const W& w, int64_t i, Fn fn) {
+  const auto &a = w.axis[0], &b = w.axis[1], &c = w.axis[2];
+  const int64_t rows = c.over_in(i), at_a = b.over_in(rows), at_b = rows - at_a * b.in, at_c = i - rows * c.in;
+  const int64_t last_a = last_window(a, at_a), first_b = first_window(b, at_b), last_b = last_window(b, at_b),
+                first_c = first_window(c, at_c), last_c = last_window(c, at_c);
+  for (int64_t p = first_window(a, at_a); p < last_a; ++p)
+    for (int64_t q = first_b; q < last_b; ++q)
+      for (int64_t r = first_c; r < last_c; ++r) fn((p * b.out + q) * c.out + r);
 }
 
 // How many elements an average is taken over: those of X in the window, or with padding all.
-constexpr int64_t averaged(const Windows& w, int64_t o, bool with_padding) {
+template <class W>
+constexpr int64_t averaged(const W& w, int64_t o, bool with_padding) {
   int64_t count = 0;
   if (with_padding && !w.axis[kWindowDims - 1].adaptive) return w.places;
   each_in_window(w, o, [&count](int64_t) { ++count; });

@@ -27,6 +27,11 @@ struct WindowAxis {
   int64_t in = 1, out = 1, kernel = 1, stride = 1, dilation = 1, pad = 0;
   bool adaptive = false;  // then kernel is the size of the largest window
 
+  // n / in and so on; n is not negative. Kernels of a GPU have an axis that does so without dividing.
+  constexpr int64_t over_in(int64_t n) const { return n / in; }
+  constexpr int64_t over_out(int64_t n) const { return n / out; }
+  constexpr int64_t over_stride(int64_t n) const { return n / stride; }
+
   constexpr int64_t place(int64_t o, int64_t k) const { return o * stride - pad + k * dilation; }
   constexpr bool inside(int64_t place) const { return place >= 0 && place < in; }
   // The outputs whose element k is inside of X are those from first(k) to last(k), without the latter.
