@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "core/compute/product_epilogue.h"
 #include "core/nearest.h"
 #include "core/net/net_arena.h"
+#include "core/net/net_merges.h"
 #include "core/net/net_sharing.h"
 #include "core/net/streams.h"
 #include "core/operator/anomaly.h"
@@ -108,8 +110,14 @@ struct Net::Step {
   std::weak_ptr<const Storage> shown;  // what the output was another name of in the run before
   std::vector<const Tensor*> in_tensors;
   std::vector<Tensor*> out_tensors;
+  Step* relu = nullptr;  // the next operator, which this one's product may do, too (core/net/net_merges.h)
+  // Of that one, in the present run: what the product has left for it to do.
+  enum class Left : uint8_t { all, in_place, nothing } left = Left::all;
 
   bool share_input() const;
+  void run_into(std::span<Blob* const> from, std::span<Blob* const> to, RunContext& run);
+  bool may_run_with_relu() const;
+  void run_with_relu(RunContext& run);
   void part_from_last_run();
   void note_what_is_shown();
 };
@@ -137,6 +145,45 @@ bool Net::Step::share_input() const {
   if (!(value.shape() == other.shape())) return false;
   out[0]->tensor() = value;
   return true;
+}
+
+// `from` and `to`: the blobs in place of its inputs and outputs.
+void Net::Step::run_into(std::span<Blob* const> from, std::span<Blob* const> to, RunContext& run) {
+  in_tensors.clear();
+  out_tensors.clear();
+  try {
+    for (size_t i = 0; i < from.size(); ++i) {
+      in_tensors.push_back(from[i] ? &std::as_const(*from[i]).tensor() : nullptr);
+      require(!from[i] || in_tensors.back()->defined(), "the input \"{}\" holds nothing yet",
+              op.def.input(static_cast<int>(i)));
+    }
+  } catch (Error& e) {
+    add_op_context(e, op);
+    throw;
+  }
+  for (Blob* blob : to) out_tensors.push_back(blob ? &blob->tensor() : nullptr);
+  if (sharing.any) {
+    const NetStep here{&op, from, to};
+    const SharedOutputs outputs(here, sharing, in_tensors);
+    run_op(op, in_tensors, out_tensors, run);
+    outputs.check();
+  } else {
+    run_op(op, in_tensors, out_tensors, run);
+  }
+}
+
+// Somebody outside may have made what Relu writes share bytes with what the product reads.
+bool Net::Step::may_run_with_relu() const {
+  const Blob& to = std::as_const(*relu->out[0]);
+  if (!to.is_tensor() || !to.tensor().storage()) return true;
+  return std::ranges::none_of(
+      in, [&](const Blob* from) { return from && from->is_tensor() && from->tensor().shares_storage(to.tensor()); });
+}
+
+void Net::Step::run_with_relu(RunContext& run) {
+  const EpilogueScope epilogue(ProductEpilogue::relu);
+  run_into(in, relu->out, run);
+  relu->left = epilogue.is_done() ? Left::nothing : Left::in_place;
 }
 
 Net::Net(const NetDef& def, Workspace& workspace, const NetOptions& options) : def_(def), workspace_(workspace) {
@@ -175,6 +222,10 @@ Net::Net(const NetDef& def, Workspace& workspace, const NetOptions& options) : d
   const std::vector<StepSharing> sharing = find_sharing(views_of(steps_), flow);
   for (size_t s = 0; s < steps_.size(); ++s) steps_[s]->sharing = sharing[s];
   plan_streams(flow);
+  const std::vector<bool> merges =
+      find_merges(views_of(steps_), flow, sharing, options.release_intermediates || options.plan_memory);
+  for (size_t s = 0; s < merges.size(); ++s)
+    if (merges[s] && (!streams_ || streams_->goes_on(s + 1))) steps_[s]->relu = steps_[s + 1].get();
   if (!options.release_intermediates && !options.plan_memory) return;
   // A device's allocator reuses blocks in the order in which work is queued; planned places are for the CPU.
   const bool on_cpu = std::ranges::all_of(steps_, [](const auto& s) { return s->op.device.kind == DeviceKind::cpu; });
@@ -221,8 +272,15 @@ void Net::plan_streams(const Dataflow& flow) {
   if (schedule.streams > 1) streams_ = std::make_unique<NetStreams>(std::move(steps), device, std::move(schedule));
 }
 
+namespace {
+
+// Nobody looks at operators one by one.
+bool is_unseen(const RunContext& run) { return !run.observer && !run.profiler && !run.anomalies; }
+
+}  // namespace
+
 bool Net::runs_on_streams(const RunContext& run) const {
-  return streams_ && !run.observer && !run.profiler && !run.anomalies && !DryScope::now() && streams_->holds();
+  return streams_ && is_unseen(run) && !DryScope::now() && streams_->holds();
 }
 
 void Net::run(RunContext& run) {
@@ -326,34 +384,19 @@ void Net::run_step(Step& step, RunContext& run) {
   const BoundOp& op = step.op;
   const double start = run.profiler ? now_seconds() : 0;
   double bytes = 0;
+  const Step::Left left = std::exchange(step.left, Step::Left::all);
   step.part_from_last_run();
-  if (step.share_input()) {
+  if (step.share_input() || left == Step::Left::nothing) {
     // Nothing is left to do.
+  } else if (left == Step::Left::in_place) {
+    step.run_into(step.out, step.out, run);
+  } else if (step.relu && is_unseen(run) && step.may_run_with_relu()) {
+    step.run_with_relu(run);
   } else if (op.spec->blob_kernel) {
     run_on_blobs(op, step.in, step.out, workspace_, run, def_);
     if (op.device.kind != DeviceKind::cpu) bring_outputs(op, step.out);
   } else {
-    step.in_tensors.clear();
-    step.out_tensors.clear();
-    try {
-      for (size_t i = 0; i < step.in.size(); ++i) {
-        step.in_tensors.push_back(step.in[i] ? &std::as_const(*step.in[i]).tensor() : nullptr);
-        require(!step.in[i] || step.in_tensors.back()->defined(), "the input \"{}\" holds nothing yet",
-                op.def.input(static_cast<int>(i)));
-      }
-    } catch (Error& e) {
-      add_op_context(e, op);
-      throw;
-    }
-    for (Blob* blob : step.out) step.out_tensors.push_back(blob ? &blob->tensor() : nullptr);
-    if (step.sharing.any) {
-      const NetStep here{&op, step.in, step.out};
-      const SharedOutputs outputs(here, step.sharing, step.in_tensors);
-      run_op(op, step.in_tensors, step.out_tensors, run);
-      outputs.check();
-    } else {
-      run_op(op, step.in_tensors, step.out_tensors, run);
-    }
+    step.run_into(step.in, step.out, run);
     if (run.profiler)
       bytes = tensor_bytes(step.in_tensors) + tensor_bytes({step.out_tensors.begin(), step.out_tensors.end()});
   }

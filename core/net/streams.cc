@@ -48,6 +48,10 @@ bool NetStreams::holds() const {
   return true;
 }
 
+bool NetStreams::goes_on(size_t step) const {
+  return schedule_.stream[step] == schedule_.stream[step - 1] && schedule_.waits[step].empty();
+}
+
 void NetStreams::start() {
   Backend& work = backend(device_.kind);
   if (!started_) {

@@ -19,6 +19,8 @@ class NetStreams {
 
   // Whether no blobs share bytes but those of which the schedule knows, as somebody outside may have made them do.
   bool holds() const;
+  // Whether the operator waits for nothing but the one before it, on its stream.
+  bool goes_on(size_t step) const;
 
   // Around a run, and around each of its operators. A run that fails is ended by stop().
   void start();

@@ -4,11 +4,14 @@
 
 #include <utility>
 
+#include "core/compute/product_epilogue.h"
+#include "gpu/loops/elementwise.h"
 #include "gpu/loops/products.h"
 #include "gpu/loops/reduce.h"
 #include "gpu/runtime/accumulate.h"
 #include "gpu/runtime/launch.h"
 #include "gpu/runtime/timesteps.h"
+#include "operators/pointwise/rectifiers.h"
 #include "operators/products/fc.h"
 
 namespace stepnet::gpu {
@@ -31,12 +34,26 @@ T* in_w(const FcSizes& s, T* w, int64_t& ld) {
   return w + (s.transposed ? 0 : s.first);
 }
 
+// With the Relu that a net wants in the product, where the library has one and a file of choices says that it is the
+// fastest way.
+template <class T>
+bool fc_product_with_relu(const ProductSizes& p, const T* x, const T* w, const T* b, Out<T> y, Call& call) {
+  if (wanted_epilogue() != ProductEpilogue::relu || p.m == 0 || p.n == 0 || p.k == 0 || recording()) return false;
+  const auto separately = [&](T* to) {
+    matmul(call, p, x, w, to, b);
+    map(call, In<T>{{to, y.size}}, Out<T>{{to, y.size}}, ReluValue<T>());
+  };
+  if (!run_vendor_product_with_relu(device_of(call), with_strides(p), x, w, y.data, b, separately)) return false;
+  epilogue_is_done();
+  return true;
+}
+
 template <class Args, class T>
 void fc_forward(const Args& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& call) {
   const FcSizes s = sizes_of(a, call);
   ProductSizes p{.trans_b = !s.transposed, .m = s.m, .n = s.n, .k = s.k, .accumulate = call.accumulates(0)};
   const T* window = in_w(s, w.data, p.ldb);
-  matmul(call, p, x.data, window, y.data, b.data);
+  if (!fc_product_with_relu(p, x.data, window, b.data, y, call)) matmul(call, p, x.data, window, y.data, b.data);
 }
 
 // dW as a product of dY and X, in this order or in the other.

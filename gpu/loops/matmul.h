@@ -10,11 +10,11 @@
 // algorithms. Of cuBLASLt's epilogues the bias is used, and with a file of choices (gpu/vendor/product_choices.h)
 // BGRADA and BGRADB, which write the gradient of an FC's bias: they cannot add to it, as a sequence's blocks do, there
 // is an algorithm with them only for some sizes and types, and whether it is faster than a sum of its own is to be
-// measured. GELU_BIAS has the approximation by tanh, which is not Gelu. RELU_BIAS, and DRELU with it, would save a pass
-// over an FC's output, but is right only where a Relu alone reads it: an operator of its own with a derivative of its
-// own, or a kernel that looks at the operator behind it; in a step net, where most of such passes are, elementwise
-// chains are one kernel already. Errors: what cuBLASLt refuses is an Error with its words. Threads: may be called from
-// several threads.
+// measured. With a file, too, RELU and RELU_BIAS, where a net has a Relu behind an FC that alone reads what that makes
+// (core/net/net_merges.h); not in a step net, whose elementwise chains are one kernel already. Not GELU_BIAS: it has
+// the approximation by tanh, which is not Gelu, and with the argument fast_gelu the gradient reads what goes into it.
+// Nor DRELU, which reads a mask that another product has written. Errors: what cuBLASLt refuses is an Error with its
+// words. Threads: may be called from several threads.
 #pragma once
 
 #include <cstdint>

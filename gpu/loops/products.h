@@ -34,4 +34,16 @@ bool run_vendor_product_with_sums(int device, const ProductSizes& sizes, const b
                                   bfloat16* c, SummedOperand summed, bfloat16* sums,
                                   const std::function<void(bfloat16* c, bfloat16* sums)>& separately);
 
+// The same product with a bias, or none if that is null, and then Relu. Returns whether both are done; if not, nothing
+// is, and the caller does what `separately(c)` does, one after the other, for comparison also to other memory than C.
+bool run_vendor_product_with_relu(int device, const ProductSizes& sizes, const float* a, const float* b, float* c,
+                                  const float* bias, const std::function<void(float* c)>& separately);
+bool run_vendor_product_with_relu(int device, const ProductSizes& sizes, const double* a, const double* b, double* c,
+                                  const double* bias, const std::function<void(double* c)>& separately);
+bool run_vendor_product_with_relu(int device, const ProductSizes& sizes, const float16* a, const float16* b, float16* c,
+                                  const float16* bias, const std::function<void(float16* c)>& separately);
+bool run_vendor_product_with_relu(int device, const ProductSizes& sizes, const bfloat16* a, const bfloat16* b,
+                                  bfloat16* c, const bfloat16* bias,
+                                  const std::function<void(bfloat16* c)>& separately);
+
 }  // namespace stepnet::gpu

@@ -9,11 +9,6 @@
 namespace stepnet::gpu_rectifiers {
 namespace {
 
-// NaN stays NaN.
-template <class T>
-struct ReluValue {
-  constexpr T operator()(T x) const { return x < T(0) ? T(0) : x; }
-};
 template <class T>
 void relu_forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
   gpu::map(call, x, y, ReluValue<T>());

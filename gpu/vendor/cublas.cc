@@ -39,6 +39,7 @@ struct Prepared {
   MatrixLayout a, b, c;
   size_t attempt = 0;                 // of attempts_for(kind), from which the candidates are
   bool has_epilogue = false;          // in that attempt
+  bool has_vector = false;            // which it reads or writes
   std::vector<Candidate> candidates;  // the first one is taken
   std::string refusal;                // what the library has said last
 };
@@ -50,7 +51,7 @@ struct Operands {
   const void* vector = nullptr;
 };
 
-// Queues the product and the sums one after the other.
+// Queues the product and what its epilogue would do, the sums or Relu, one after the other.
 using Separately = std::function<void(void* c, void* sums)>;
 
 // What a device keeps for its products. The mutex is recursive, as a product that is timed may run another one.
@@ -114,6 +115,10 @@ cublasLtEpilogue_t epilogue_of(const ProductKind& kind, const Attempt& attempt) 
       return CUBLASLT_EPILOGUE_BGRADB;
     case Epilogue::sums_of_b:
       return CUBLASLT_EPILOGUE_BGRADA;
+    case Epilogue::relu:
+      return CUBLASLT_EPILOGUE_RELU;
+    case Epilogue::bias_and_relu:
+      return CUBLASLT_EPILOGUE_RELU_BIAS;
     default:
       return CUBLASLT_EPILOGUE_DEFAULT;
   }
@@ -143,9 +148,10 @@ std::vector<Candidate> ask(cublasLtHandle_t handle, const ProductKind& kind, con
   const cublasLtEpilogue_t epilogue = epilogue_of(kind, attempt);
   set_attribute(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue, "epilogue");
   p.has_epilogue = epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+  p.has_vector = p.has_epilogue && kind.epilogue != Epilogue::relu;
   // Known before algorithms are asked for, which depend on its alignment; its type is C's unless something else is
   // said.
-  if (p.has_epilogue) set_attribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector, "vector");
+  if (p.has_vector) set_attribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector, "vector");
   const MatmulPreference preference = preference_for(kind, attempt);
   std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> results{};
   int found = 0;
@@ -216,7 +222,7 @@ struct Place {
 cublasStatus_t queue(const Place& at, const ProductKind& kind, const Prepared& p, const Candidate& candidate,
                      const Operands& o) {
   const Workspace workspace = workspace_on(at.products, at.device, at.stream, candidate.workspace);
-  if (p.has_epilogue) set_attribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.vector, "vector");
+  if (p.has_vector) set_attribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.vector, "vector");
   const double one64 = 1, add64 = kind.sizes.accumulate ? 1 : 0;
   const auto one32 = static_cast<float>(one64), add32 = static_cast<float>(add64);
   const bool is_double = kind.dtype == DType::float64;
@@ -285,8 +291,8 @@ ChoiceKey key_of(const Place& at, const ProductKind& kind) {
 
 constexpr const char* kSeparately = "separately";
 
-// Puts the candidate that is to be taken first. What writes sums is compared with `separately`: if that is chosen, no
-// candidates are left. What is timed writes to other memory than C, and a bias is only read.
+// Puts the candidate that is to be taken first. What writes sums or applies Relu is compared with `separately`: if that
+// is chosen, no candidates are left. What is timed writes to other memory than C, and a bias is only read.
 void choose_among(const Place& at, const ProductKind& kind, const Operands& o, const Separately* separately,
                   Prepared& p) {
   const std::optional<ProductChoices> choices = choices_of_environment();
@@ -303,7 +309,7 @@ void choose_among(const Place& at, const ProductKind& kind, const Operands& o, c
     if (!vector) vector = scratch(at, std::max(s.m, s.n), kind.dtype);
     if (!c || !vector) return std::nullopt;
     instead.c = c->data();
-    if (separately) instead.vector = vector->data();
+    if (writes_sums(kind.epilogue)) instead.vector = vector->data();
     return milliseconds_of(at.stream, [&] {
       if (i >= others) return queue(at, kind, p, p.candidates[i - others], instead) == CUBLAS_STATUS_SUCCESS;
       (*separately)(c->data(), vector->data());
@@ -358,6 +364,16 @@ bool run_with_bias(int device, const ProductSizes& s, const T* a, const T* b, T*
   return run_product(device, kind, {a, b, c, adds ? bias : nullptr}) && adds;
 }
 
+// Returns whether the product is queued, with its epilogue, where that was found to be the fastest way.
+bool run_or_leave(int device, const ProductKind& kind, const Operands& o, const Separately& separately) {
+  const DeviceScope scope(device);
+  const cudaStream_t stream = current_stream(device);
+  DeviceProducts& products = products_of(device);
+  const std::lock_guard lock(products.mutex);
+  const Place at{device, stream, products};
+  return queue_first(at, kind, prepare(at, kind, o, &separately), o);
+}
+
 // A sum of factors that are rounded to TF32 is another one than that of the factors.
 template <class T>
 bool run_with_sums(int device, const ProductSizes& s, const T* a, const T* b, T* c, SummedOperand summed, T* sums,
@@ -368,16 +384,20 @@ bool run_with_sums(int device, const ProductSizes& s, const T* a, const T* b, T*
                          false,
                          summed == SummedOperand::a ? Epilogue::sums_of_a : Epilogue::sums_of_b,
                          {alignment_of(a), alignment_of(b), alignment_of(c), alignment_of(sums)}};
-  const Operands o{a, b, c, sums};
-  const Separately apart = [&](void* to_c, void* to_sums) {
-    separately(static_cast<T*>(to_c), static_cast<T*>(to_sums));
-  };
-  const DeviceScope scope(device);
-  const cudaStream_t stream = current_stream(device);
-  DeviceProducts& products = products_of(device);
-  const std::lock_guard lock(products.mutex);
-  const Place at{device, stream, products};
-  return queue_first(at, kind, prepare(at, kind, o, &apart), o);
+  return run_or_leave(device, kind, {a, b, c, sums},
+                      [&](void* to_c, void* to_sums) { separately(static_cast<T*>(to_c), static_cast<T*>(to_sums)); });
+}
+
+template <class T>
+bool run_with_relu(int device, const ProductSizes& s, const T* a, const T* b, T* c, const T* bias,
+                   const std::function<void(T* c)>& separately) {
+  if ((bias && !is_aligned(bias)) || !choices_of_environment()) return false;
+  const ProductKind kind{s,
+                         dtype_of<T>(),
+                         std::is_same_v<T, float> && tf32_allowed(),
+                         bias ? Epilogue::bias_and_relu : Epilogue::relu,
+                         {alignment_of(a), alignment_of(b), alignment_of(c), alignment_of(bias)}};
+  return run_or_leave(device, kind, {a, b, c, bias}, [&](void* to_c, void*) { separately(static_cast<T*>(to_c)); });
 }
 
 }  // namespace
@@ -417,6 +437,23 @@ bool run_vendor_product_with_sums(int device, const ProductSizes& s, const bfloa
                                   SummedOperand summed, bfloat16* sums,
                                   const std::function<void(bfloat16*, bfloat16*)>& apart) {
   return run_with_sums(device, s, a, b, c, summed, sums, apart);
+}
+
+bool run_vendor_product_with_relu(int device, const ProductSizes& s, const float* a, const float* b, float* c,
+                                  const float* bias, const std::function<void(float*)>& apart) {
+  return run_with_relu(device, s, a, b, c, bias, apart);
+}
+bool run_vendor_product_with_relu(int device, const ProductSizes& s, const double* a, const double* b, double* c,
+                                  const double* bias, const std::function<void(double*)>& apart) {
+  return run_with_relu(device, s, a, b, c, bias, apart);
+}
+bool run_vendor_product_with_relu(int device, const ProductSizes& s, const float16* a, const float16* b, float16* c,
+                                  const float16* bias, const std::function<void(float16*)>& apart) {
+  return run_with_relu(device, s, a, b, c, bias, apart);
+}
+bool run_vendor_product_with_relu(int device, const ProductSizes& s, const bfloat16* a, const bfloat16* b, bfloat16* c,
+                                  const bfloat16* bias, const std::function<void(bfloat16*)>& apart) {
+  return run_with_relu(device, s, a, b, c, bias, apart);
 }
 
 }  // namespace stepnet::gpu

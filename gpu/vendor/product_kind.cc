@@ -22,11 +22,18 @@ std::string_view name_of(Epilogue epilogue) {
       return ", sums of A";
     case Epilogue::sums_of_b:
       return ", sums of B";
+    case Epilogue::relu:
+      return ", Relu";
+    case Epilogue::bias_and_relu:
+      return ", bias and Relu";
   }
   return "";
 }
 
 }  // namespace
+
+bool writes_sums(Epilogue epilogue) { return epilogue == Epilogue::sums_of_a || epilogue == Epilogue::sums_of_b; }
+bool applies_relu(Epilogue epilogue) { return epilogue == Epilogue::relu || epilogue == Epilogue::bias_and_relu; }
 
 uint32_t alignment_of(const void* address) {
   return address ? uint32_t{1} << std::min(std::countr_zero(reinterpret_cast<uintptr_t>(address)), kMostBits) : 0;
@@ -43,8 +50,7 @@ std::string text_of(const ProductKind& kind) {
 }
 
 std::vector<Attempt> attempts_for(const ProductKind& kind) {
-  const bool writes_sums = kind.epilogue == Epilogue::sums_of_a || kind.epilogue == Epilogue::sums_of_b;
-  if (writes_sums) return {{}};
+  if (writes_sums(kind.epilogue) || applies_relu(kind.epilogue)) return {{}};
   std::vector<Attempt> all;
   if (kind.epilogue == Epilogue::add_bias) all.push_back({});
   all.push_back({.epilogue = false});

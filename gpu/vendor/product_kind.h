@@ -14,8 +14,11 @@
 namespace stepnet::gpu {
 
 // What a product does beside it, with a vector: adds it to each row of C, or writes the sums over k to it, for each
-// column of A as it is stored, [k, m], or of B, [k, n].
-enum class Epilogue : uint8_t { none, add_bias, sums_of_a, sums_of_b };
+// column of A as it is stored, [k, m], or of B, [k, n]. Or it makes what is negative in C zero, after a bias.
+enum class Epilogue : uint8_t { none, add_bias, sums_of_a, sums_of_b, relu, bias_and_relu };
+
+bool writes_sums(Epilogue epilogue);
+bool applies_relu(Epilogue epilogue);
 
 struct ProductKind {
   ProductSizes sizes;
@@ -42,8 +45,8 @@ struct Attempt {
   bool operator==(const Attempt&) const = default;
 };
 
-// The best way first. What writes sums has no other way: whoever asks for it has another product to do instead. Halves
-// are never added up in halves.
+// The best way first. What writes sums or applies Relu has no other way: whoever asks for it has another product to do
+// instead. Halves are never added up in halves.
 std::vector<Attempt> attempts_for(const ProductKind& kind);
 
 }  // namespace stepnet::gpu

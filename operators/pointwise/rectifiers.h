@@ -1,9 +1,15 @@
-// The arguments and the arithmetic of LeakyRelu, Elu and Clip; see rectifiers.cc. Threads: pure functions.
+// The arguments and the arithmetic of Relu, LeakyRelu, Elu and Clip; see rectifiers.cc. Threads: pure functions.
 #pragma once
 
 #include <limits>
 
 namespace stepnet {
+
+// NaN stays NaN.
+template <class T>
+struct ReluValue {
+  constexpr T operator()(T x) const { return x < T(0) ? T(0) : x; }
+};
 
 struct LeakyReluArgs {
   float alpha = 0;

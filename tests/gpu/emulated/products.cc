@@ -62,4 +62,21 @@ bool run_vendor_product_with_sums(int, const ProductSizes&, const bfloat16*, con
   return false;
 }
 
+bool run_vendor_product_with_relu(int, const ProductSizes&, const float*, const float*, float*, const float*,
+                                  const std::function<void(float*)>&) {
+  return false;
+}
+bool run_vendor_product_with_relu(int, const ProductSizes&, const double*, const double*, double*, const double*,
+                                  const std::function<void(double*)>&) {
+  return false;
+}
+bool run_vendor_product_with_relu(int, const ProductSizes&, const float16*, const float16*, float16*, const float16*,
+                                  const std::function<void(float16*)>&) {
+  return false;
+}
+bool run_vendor_product_with_relu(int, const ProductSizes&, const bfloat16*, const bfloat16*, bfloat16*,
+                                  const bfloat16*, const std::function<void(bfloat16*)>&) {
+  return false;
+}
+
 }  // namespace stepnet::gpu

@@ -71,7 +71,9 @@ cublasStatus_t breaks(const std::string& rule) {
   return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-bool has_vector(const StandInDesc& desc) { return desc.epilogue != CUBLASLT_EPILOGUE_DEFAULT; }
+bool has_vector(const StandInDesc& desc) {
+  return desc.epilogue != CUBLASLT_EPILOGUE_DEFAULT && desc.epilogue != CUBLASLT_EPILOGUE_RELU;
+}
 
 template <class T>
 void set(T& to, const void* value, size_t bytes) {
@@ -110,14 +112,18 @@ struct Work {
     return all;
   }
 
+  // NaN becomes 0, as nothing says what it becomes.
   void run() const {
+    const bool biased = epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+    const bool rectified = epilogue == CUBLASLT_EPILOGUE_RELU || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
     for (int64_t at = 0; at < c.l.batch; ++at)
       for (int64_t j = 0; j < c.l.columns; ++j)
         for (int64_t i = 0; i < c.l.rows; ++i) {
           T& to = c.at(at, i, j);
           const auto product =
               sum([&](int64_t p) { return gpu::Accumulate<T>(a.at(at, i, p)) * gpu::Accumulate<T>(b.at(at, p, j)); });
-          to = product + (add != 0 ? to : T(0)) + (epilogue == CUBLASLT_EPILOGUE_BIAS ? vector[i] : T(0));
+          to = product + (add != 0 ? to : T(0)) + (biased ? vector[i] : T(0));
+          if (rectified && !(to > T(0))) to = T(0);
         }
     if (epilogue == CUBLASLT_EPILOGUE_BGRADA)
       for (int64_t i = 0; i < c.l.rows; ++i)

@@ -8,8 +8,11 @@
 #include "core/compute/backend.h"
 #include "core/gradcheck/examples.h"
 #include "core/io/files.h"
+#include "core/operator/observer.h"
 #include "gpu/loops/products.h"
 #include "gpu/vendor/product_choices.h"
+#include "stepnet/net.h"
+#include "stepnet/run_context.h"
 #include "tests/gpu/gpu_test.h"
 #include "tests/gpu/vendor/stand_in/cublas_lt.h"
 
@@ -397,6 +400,140 @@ TEST_F(LtSums, ThatAreAddedUpAreSeparate) {
   // A vector across units of 16 bytes.
   EXPECT_FALSE(gpu::run_vendor_product_with_sums(0, s, at(there_dy), at(there_x), at(c), gpu::SummedOperand::a,
                                                  at(sums, 1), apart));
+}
+
+// An FC and Relu in a net, and what became of them.
+class LtRelu : public LtProducts {
+ protected:
+  template <class T>
+  static Feeds feeds(const std::string& type, int64_t m, int64_t n, int64_t k) {
+    return {{"x", normal_in<T>({m, k}, 1)},
+            {"w", normal_in<T>(type == "FCTransposed" ? Shape{k, n} : Shape{n, k}, 2)},
+            {"b", normal_in<T>({n}, 3)}};
+  }
+  // z = FC(x, w, b), with b or without, and y = Relu(z), or in place z.
+  static NetDef net_of(const std::string& type, bool has_bias, bool in_place) {
+    NetDef net;
+    net.mutable_device_option()->set_device_type(CUDA);
+    *net.add_op() =
+        make_op(type, has_bias ? std::vector<std::string>{"x", "w", "b"} : std::vector<std::string>{"x", "w"}, {"z"});
+    *net.add_op() = make_op("Relu", {"z"}, {in_place ? "z" : "y"});
+    for (const char* name : {"x", "w", "b"}) net.add_external_input(name);
+    net.add_external_output(in_place ? "z" : "y");
+    return net;
+  }
+  // Two runs, of which the second is as the first; the result.
+  static Tensor run(const NetDef& def, const Feeds& fed, NetObserver* observer = nullptr) {
+    Workspace blobs;
+    for (const auto& [name, value] : fed) blobs.tensor(name) = on_gpu(value);
+    Net net(def, blobs, {.release_intermediates = true});
+    RunContext context;
+    context.observer = observer;
+    const auto result = [&] {
+      net.run(context);
+      return copied_to(blobs.fetch(def.external_output(0)), {});
+    };
+    const Tensor first = result();
+    EXPECT_EQ(compare(in_type(DType::float64, first), in_type(DType::float64, result()), 0), "");
+    return first;
+  }
+  template <class T>
+  std::vector<cublasLtEpilogue_t> epilogues(const std::string& type, int64_t k, double tol, bool has_bias = true,
+                                            bool in_place = false) {
+    lt().runs.clear();
+    const Feeds fed = feeds<T>(type, 6, 8, k);
+    const NetDef def = net_of(type, has_bias, in_place);
+    const Tensor found = run(def, fed), z = run_op_on(def.op(0), fed)[0],
+                 expected = run_op_on(make_op("Relu", {"z"}, {"y"}), {{"z", z}})[0];
+    EXPECT_EQ(compare(in_type(DType::float64, found), in_type(DType::float64, expected), tol, ErrorScale::tensor), "");
+    std::vector<cublasLtEpilogue_t> all;
+    for (const LtStandIn::Run& run : lt().runs) all.push_back(run.epilogue);
+    return all;
+  }
+  // `relu`: how long an algorithm with it takes.
+  static void offer_relu(int relu) {
+    lt().offers = [=](const LtQuestion& q) {
+      const bool is_relu = (q.epilogue & CUBLASLT_EPILOGUE_RELU) != 0;
+      return Offers{{.id = is_relu ? 3 : 2, .microseconds = is_relu ? relu : 1000}};
+    };
+  }
+};
+
+TEST_F(LtRelu, IsNotAskedForWithoutAFile) {
+  offer_relu(0);
+  for (const bool in_place : {false, true})
+    for (const auto epilogue : epilogues<float>("FC", 140, 1e-5, true, in_place))
+      EXPECT_EQ(epilogue, CUBLASLT_EPILOGUE_BIAS);
+}
+
+TEST_F(LtRelu, IsInTheProductWhereThatIsFaster) {
+  use_file();
+  offer_relu(0);
+  for (const bool in_place : {false, true}) {
+    EXPECT_EQ(epilogues<float>("FC", 141, 1e-5, true, in_place).back(), CUBLASLT_EPILOGUE_RELU_BIAS);
+    EXPECT_EQ(epilogues<float>("FC", 141, 1e-5, false, in_place).back(), CUBLASLT_EPILOGUE_RELU);
+    EXPECT_EQ(epilogues<double>("FCTransposed", 141, 1e-12, true, in_place).back(), CUBLASLT_EPILOGUE_RELU_BIAS);
+    EXPECT_EQ(epilogues<float16>("FC", 141, 1e-2, true, in_place).back(), CUBLASLT_EPILOGUE_RELU_BIAS);
+    EXPECT_EQ(epilogues<bfloat16>("FC", 141, 5e-2, false, in_place).back(), CUBLASLT_EPILOGUE_RELU);
+  }
+  gpu::ProductChoices(path_).read();
+}
+
+TEST_F(LtRelu, IsSeparateWhereThatIsFaster) {
+  use_file();
+  offer_relu(5000);
+  EXPECT_EQ(epilogues<float>("FC", 142, 1e-5).back(), CUBLASLT_EPILOGUE_BIAS);
+  bool kept = false;
+  for (const auto& [key, choice] : gpu::ProductChoices(path_).read())
+    kept = kept || (key.product.find(", bias and Relu") != key.product.npos && choice.algorithm == "separately");
+  EXPECT_TRUE(kept);
+}
+
+TEST_F(LtRelu, IsSeparateWhereThereIsNoAlgorithm) {
+  use_file();
+  lt().offers = [](const LtQuestion& q) { return (q.epilogue & CUBLASLT_EPILOGUE_RELU) != 0 ? Offers{} : Offers{{}}; };
+  lt().answer_to_none = CUBLAS_STATUS_NOT_SUPPORTED;
+  EXPECT_EQ(epilogues<float>("FC", 143, 1e-5), std::vector(2, CUBLASLT_EPILOGUE_BIAS));
+}
+
+// An algorithm that is refused when it is called leaves Relu to its own kernel.
+TEST_F(LtRelu, IsSeparateWhereACallIsRefused) {
+  use_file();
+  lt().offers = [](const LtQuestion& q) {
+    const bool is_relu = (q.epilogue & CUBLASLT_EPILOGUE_RELU) != 0;
+    return Offers{{.call = is_relu ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS}};
+  };
+  EXPECT_EQ(epilogues<float>("FC", 144, 1e-5).back(), CUBLASLT_EPILOGUE_BIAS);
+}
+
+// A bias across units of 16 bytes is none that the library adds.
+TEST_F(LtRelu, BehindABiasThatIsNotTheLibrarysIsSeparate) {
+  use_file();
+  offer_relu(0);
+  Tensor x = on_gpu(normal<float>({4, 145}, 1)), w = on_gpu(normal<float>({145, 8}, 2)),
+         b = on_gpu(normal<float>({9}, 3)), y = on_gpu(Tensor::zeros(DType::float32, {4, 8}));
+  const auto at = [](Tensor& t) { return reinterpret_cast<float*>(t.raw()); };
+  EXPECT_FALSE(gpu::run_vendor_product_with_relu(0, gpu::with_strides({.m = 4, .n = 8, .k = 145}), at(x), at(w), at(y),
+                                                 at(b) + 1, [](float*) { FAIL(); }));
+}
+
+class Nobody : public NetObserver {
+ public:
+  void before(const BoundOp&) override {}
+  void after(const BoundOp&) override {}
+};
+
+// Whoever looks at operators one by one sees what each of them makes.
+TEST_F(LtRelu, OfAnObservedRunIsAnOperatorOfItsOwn) {
+  use_file();
+  offer_relu(0);
+  Nobody nobody;
+  const NetDef def = net_of("FC", true, true);
+  const Feeds fed = feeds<float>("FC", 6, 8, 146);
+  const Tensor seen = run(def, fed, &nobody);
+  EXPECT_EQ(lt().runs.back().epilogue, CUBLASLT_EPILOGUE_BIAS);
+  EXPECT_EQ(compare(run(def, fed), seen, 1e-5), "");
+  EXPECT_EQ(lt().runs.back().epilogue, CUBLASLT_EPILOGUE_RELU_BIAS);
 }
 
 template <class T>
