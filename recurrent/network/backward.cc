@@ -70,7 +70,7 @@ void prepare_state_gradients(Backward& b) {
     const Tensor whole = b.state(state);
     require(whole.rank() >= 3 && whole.dim(0) >= b.steps,
             "the state \"{}\" is now {}, not what the forward run made it", state.name, whole);
-    const std::string name = b.state_gradient(state);
+    const std::string& name = b.state_gradient(state);
     const auto turn = b.scratch.gradients_in_turn.find(name);
     const bool in_turn = turn != b.scratch.gradients_in_turn.end() && state_is_written(b, name, 1) &&
                          whole.dim(0) == b.steps + 1 && b.steps > 1;
@@ -86,7 +86,7 @@ void prepare_state_gradients(Backward& b) {
 
 void clear_state_gradients(const Backward& b) {
   for (const StateSpec& state : b.spec.states) {
-    const std::string name = b.state_gradient(state);
+    const std::string& name = b.state_gradient(state);
     Tensor gradient = b.gradients.at(name);
     const int64_t more = b.state(state).dim(0) - b.steps;
     if (!state_is_written(b, name, more)) {
@@ -98,9 +98,11 @@ void clear_state_gradients(const Backward& b) {
 }
 
 void prepare_sequence_gradients(Backward& b) {
-  for (const auto& [input, output] : b.sequences()) {
+  const auto sequences = b.sequences();
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const auto [input, output] = sequences[i];
     const Tensor& sequence = b.forward_input(input);
-    const std::string name = b.sequence_gradient(input);
+    const std::string& name = b.scratch.gradient_names.sequences[i];
     Tensor& gradient = b.gradients[name];  // undefined if nobody wants it
     Blob* out = b.output(output);
     if (!out) continue;
@@ -112,13 +114,11 @@ void prepare_sequence_gradients(Backward& b) {
 
 std::vector<RowSum> take_outside_gradients(Backward& b) {
   std::vector<RowSum> all;
-  std::map<std::string, const StateSpec*> states;
-  for (const StateSpec& state : b.spec.states) states[state.name] = &state;
   for (size_t k = 0; k < b.spec.outputs_with_grads.size(); ++k) {
     const auto output = static_cast<size_t>(b.spec.outputs_with_grads[k]);
     if (output >= b.spec.views.size()) continue;
     const StateView& view = b.spec.views[output];
-    const StateSpec* const state = states.at(view.state);
+    const auto state = std::ranges::find(b.spec.states, view.state, &StateSpec::name);
     const Tensor& whole = b.gradients.at(b.state_gradient(*state));
     const Tensor over_time = b.state(*state);
     const RowRange rows = shown_rows(view, over_time, b.spec.reverse);
@@ -136,13 +136,14 @@ std::vector<RowSum> take_outside_gradients(Backward& b) {
 
 // The step reads the gradients of outputs that it writes in place; zeros where none arrives.
 void take_output_gradients(Backward& b) {
+  if (b.spec.outputs.empty()) return;
   std::map<size_t, size_t> given;  // by output: the last place among those with gradients
   for (size_t k = 0; k < b.spec.outputs_with_grads.size(); ++k)
     given[static_cast<size_t>(b.spec.outputs_with_grads[k])] = k;
   for (size_t i = 0; i < b.spec.outputs.size(); ++i) {
     const StepOutput& output = b.spec.outputs[i];
     const Tensor slab = output_over_time(b.scratch.slab(output.internal));
-    Tensor& gradient = b.gradients[b.renamed(output.external + "_grad")];
+    Tensor& gradient = b.gradients[b.scratch.gradient_names.outputs[i]];
     if (const auto k = given.find(b.spec.views.size() + i); k != given.end())
       gradient = given_gradient(b, k->second, output.external, slab);
     if (gradient.defined() || output.gradient.empty()) continue;
@@ -204,16 +205,15 @@ NetDef needed_operators(const Backward& b) {
 
 std::map<std::string, LinkTarget> link_targets(const Backward& b) {
   std::map<std::string, LinkTarget> targets;
-  std::set<std::string> changing, given;
-  for (const StateSpec& state : b.spec.states) changing.insert(b.state_gradient(state));
-  for (const StepOutput& output : b.spec.outputs) given.insert(b.renamed(output.external + "_grad"));
+  const auto is_one_of = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::ranges::find(names, name) != names.end();
+  };
   const Segments& segments = b.scratch.segments;
-  const std::set<std::string> states = state_names(b.spec);
   for (const Link& link : b.spec.links) {
     LinkTarget& target = targets[b.renamed(link.internal)];
     target.offset = link.offset;
     target.window = link.window;
-    target.read_only = states.count(link.external) == 0;
+    target.read_only = !is_state(b.spec, link.external);
     if (const auto state = segments.states.find(link.external); segments.used && state != segments.states.end()) {
       target.whole = segments.work.states.at(link.external);
       target.segment_of = state->second.rows;
@@ -222,7 +222,7 @@ std::map<std::string, LinkTarget> link_targets(const Backward& b) {
     }
   }
   for (const Link& link : b.spec.backward_links) {
-    const std::string external = b.renamed(link.external);
+    const std::string& external = b.renamed(link.external);
     Tensor whole;
     if (const auto it = b.gradients.find(external); it != b.gradients.end()) {
       whole = it->second;
@@ -231,8 +231,8 @@ std::map<std::string, LinkTarget> link_targets(const Backward& b) {
       whole = linked_tensor(b.call.workspace, "backward_link_external", link.internal, external);
     }
     LinkTarget target{whole, link.offset, link.window};
-    target.read_only = given.count(external) > 0;
-    target.changes = changing.count(external) > 0;
+    target.read_only = is_one_of(b.scratch.gradient_names.outputs, external);
+    target.changes = is_one_of(b.scratch.gradient_names.states, external);
     if (const auto turn = b.scratch.gradients_in_turn.find(external); turn != b.scratch.gradients_in_turn.end())
       target.rows = turn->second.rows;
     require(targets.emplace(b.renamed(link.internal), target).second,
@@ -245,6 +245,7 @@ std::map<std::string, LinkTarget> link_targets(const Backward& b) {
 // Those of half types are summed in float32 on the CPU.
 std::vector<std::pair<std::string, Tensor>> prepare_totals(Backward& b) {
   std::vector<std::pair<std::string, Tensor>> totals;
+  totals.reserve(b.spec.params.size());
   for (size_t i = 0; i < b.spec.params.size(); ++i) {
     Blob* out = b.output(static_cast<int>(i) + 1);
     if (!out) continue;
@@ -278,7 +279,9 @@ NetDef prepared_net(const Backward& b, std::vector<SummedValue>& sums) {
 
 ShapeKey shape_key(const Backward& b, const std::map<std::string, LinkTarget>& links,
                    const std::vector<std::pair<std::string, Tensor>>& totals) {
-  ShapeKey key = b.scratch.forward_key;
+  ShapeKey key;
+  key.reserve(b.scratch.forward_key.size() + links.size() + totals.size());
+  key = b.scratch.forward_key;
   for (const auto& [name, link] : links) key.emplace_back(link.whole.dtype(), link.whole.shape());
   for (const auto& [name, total] : totals) key.emplace_back(total.dtype(), total.shape());
   return key;
@@ -332,6 +335,7 @@ void bind_program(Backward& b) {
   if (may_stay && scratch.backward && key == scratch.backward_key && scratch.backward->rebind_externals()) {
     for (const auto& [name, link] : links) scratch.backward->rebind_link(name, link);
     std::vector<Tensor> sums;
+    sums.reserve(totals.size());
     for (const auto& [name, total] : totals) sums.push_back(total);
     scratch.backward->rebind_totals(sums);
     for (const auto& [name, slab] : slabs) scratch.backward->rebind_slab(name, slab);
@@ -465,6 +469,19 @@ bool is_read_again(const BlobCall& call) {
          }) > 1;
 }
 
+StepGradientNames names_of_gradients(const RecurrentSpec& spec, const OperatorDef& def) {
+  StepGradientNames names;
+  const auto gradient_of = [&](const std::string& name) { return spec.renamed(name + "_grad"); };
+  const auto sequence = [&](int input) {
+    return gradient_of(def.input(static_cast<int>(spec.outputs_with_grads.size()) + input));
+  };
+  for (const StateSpec& state : spec.states) names.states.push_back(gradient_of(state.name));
+  names.sequences.push_back(sequence(0));
+  for (const int input : spec.more_sequences) names.sequences.push_back(sequence(input));
+  for (const StepOutput& output : spec.outputs) names.outputs.push_back(gradient_of(output.external));
+  return names;
+}
+
 void run_backward(const RecurrentArgs& args, BlobCall& call) {
   const auto last = call.in.size() - 1;
   require(call.in[last] && call.in[last]->holds<RecurrentScratch>() && call.in[last]->get<RecurrentScratch>().has_run(),
@@ -483,6 +500,7 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
       scratch.gradients_in_turn[name] = {};
     scratch.written_rows = written_rows(scratch.backward_spec);
     scratch.is_read_again = is_read_again(call);
+    scratch.gradient_names = {};
     scratch.backward_of = args.identity;
   }
   const KeepScope keep(call.run, scratch.is_read_again);
@@ -499,6 +517,7 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
               b.spec.rematerialized == scratch.forward_spec.rematerialized,
           "its step nets are not those that RecurrentNetwork ran with");
   check_layout(b);
+  if (scratch.gradient_names.sequences.empty()) scratch.gradient_names = names_of_gradients(b.spec, call.def);
   for (const StateSpec& s : b.spec.states)
     require(b.state_gradient(s) != call.def.input(static_cast<int>(last)),
             "the gradient of the state \"{}\" has the name of the scratch, \"{}\"", s.name, b.state_gradient(s));

@@ -27,11 +27,12 @@ struct Backward {
   const Tensor& forward_input(int i) const { return std::as_const(*call.in[first_input + i]).tensor(); }
   const std::string& forward_name(int i) const { return call.def.input(first_input + i); }
   Blob* output(int i) const { return i < static_cast<int>(call.out.size()) ? call.out[i] : nullptr; }
-  std::string renamed(const std::string& name) const { return spec.renamed(name); }
+  const std::string& renamed(const std::string& name) const { return spec.renamed(name); }
   // [T + L, B, ...], perhaps without bytes.
   Tensor state(const StateSpec& s) const { return state_over_time(scratch, call.workspace, s.name); }
-  std::string state_gradient(const StateSpec& s) const { return renamed(s.name + "_grad"); }
-  std::string sequence_gradient(int input) const { return renamed(forward_name(input) + "_grad"); }
+  const std::string& state_gradient(const StateSpec& s) const {
+    return scratch.gradient_names.states[static_cast<size_t>(&s - spec.states.data())];
+  }
   // Each sequence's input, and the output with its gradient.
   std::vector<std::pair<int, int>> sequences() const {
     std::vector<std::pair<int, int>> all = {{0, 0}};

@@ -69,6 +69,7 @@ void check_sequence(const std::string& name, const Shape& shape) {
 
 ShapeKey shape_key(const BlobCall& call, const std::map<std::string, LinkTarget>& links) {
   ShapeKey key;
+  key.reserve(call.in.size() + links.size());
   for (size_t i = 0; i < call.in.size(); ++i)
     if (call.in[i] && call.in[i]->is_tensor()) {
       const Tensor& t = std::as_const(*call.in[i]).tensor();

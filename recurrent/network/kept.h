@@ -29,6 +29,11 @@ struct StateInTurn {
 // The operator type that fetches step blobs. Where one reads the scratch in the same net, all are kept.
 inline constexpr const char* kBlobFetcher = "RecurrentNetworkBlobFetcher";
 
+// The names of gradients that the backward step net and its links use, made once.
+struct StepGradientNames {
+  std::vector<std::string> states, sequences, outputs;  // in the order of states, input by input, and of outputs
+};
+
 struct RecurrentScratch : KeptState {
   // Of the forward run: what the step net's blob was over time, [T, ...]; undefined if it was not kept.
   Tensor slab(const std::string& name) const;
@@ -65,6 +70,7 @@ struct RecurrentScratch : KeptState {
   ShapeKey forward_key, backward_key;
   std::map<std::string, TensorType> types;  // of the forward step net's values
   RecurrentSpec forward_spec, backward_spec;
+  StepGradientNames gradient_names;  // of backward_spec
   // Whose arguments these were parsed from; two nets may use one scratch blob.
   std::shared_ptr<const int> forward_of, backward_of;
 };
@@ -88,6 +94,9 @@ void adapt_step_nets(RecurrentSpec& spec, const RecurrentScratch& scratch);
 // The tensor outside that a link leads to; throws Error that names the argument with the link's external name.
 const Tensor& linked_tensor(const Workspace& workspace, const std::string& argument, const std::string& internal,
                             const std::string& external);
+
+// Whether it is the name of one; without allocating, as it is asked in every run.
+bool is_state(const RecurrentSpec& spec, const std::string& name);
 
 // Row `index` of a state tensor is what its name says; the tensor's number of rows is T + L.
 int64_t initial_rows(const Tensor& initial);  // L: 1 for [D] and [B, D], dim 0 for [L, B, ...]

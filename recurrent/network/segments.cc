@@ -282,12 +282,11 @@ int64_t rebuilt_steps(const RecurrentScratch& scratch, const BlobCall& call, int
 std::map<std::string, LinkTarget> forward_links(const RecurrentScratch& scratch, const Workspace& workspace) {
   std::map<std::string, LinkTarget> targets;
   const Segments& segments = scratch.segments;
-  const std::set<std::string> states = state_names(scratch.forward_spec);
   for (const Link& link : scratch.forward_spec.links) {
     LinkTarget& target = targets[link.internal];
     target.offset = link.offset;
     target.window = link.window;
-    target.read_only = states.count(link.external) == 0;
+    target.read_only = !is_state(scratch.forward_spec, link.external);
     if (const auto turn = scratch.in_turn.find(link.external); turn != scratch.in_turn.end()) {
       target.whole = turn->second.latest;
       target.rows = turn->second.rows;

@@ -10,6 +10,10 @@
 
 namespace stepnet {
 
+bool is_state(const RecurrentSpec& spec, const std::string& name) {
+  return std::ranges::find(spec.states, name, &StateSpec::name) != spec.states.end();
+}
+
 int64_t initial_rows(const Tensor& initial) { return initial.rank() >= 3 ? initial.dim(0) : 1; }
 
 Shape state_shape(const Shape& initial, int64_t steps, int64_t batch) {
@@ -158,6 +162,7 @@ Tensor& segment_of_state(Segments& segments, const std::string& name, Shape& sha
 // By state; undefined for zeros.
 std::vector<Tensor> initial_values(const RecurrentSpec& spec, const BlobCall& call) {
   std::vector<Tensor> values;
+  values.reserve(spec.states.size());
   for (const StateSpec& state : spec.states)
     values.push_back(state.initial < 0 ? Tensor() : tensor_input(call, state.initial));
   return values;
