@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,7 @@ class FusedChain {
  public:
   virtual ~FusedChain() = default;
   // `tensors`: the operands that are tensors; rows of `width` elements.
-  virtual void run(const std::vector<FusedOperand<void>>& tensors, int64_t width, int64_t rows) const = 0;
+  virtual void run(std::span<const FusedOperand<void>> tensors, int64_t width, int64_t rows) const = 0;
 };
 
 // What a device has made of timesteps: one kernel, in words, or none, and why. One of them is "".

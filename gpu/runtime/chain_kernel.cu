@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -137,7 +138,7 @@ class CudaChain : public FusedChain {
     allocator(code_.device()).copy_from_host(code_.raw(), code.data(), static_cast<size_t>(bytes));
   }
 
-  void run(const std::vector<FusedOperand<void>>& tensors, int64_t width, int64_t rows) const override {
+  void run(std::span<const FusedOperand<void>> tensors, int64_t width, int64_t rows) const override {
     if (width * rows == 0) return;
     if (recording())
       return record(dtype_, codes_, tensors_, tensors, width, rows, QueueAlone([this](const QueuedWork& work) {

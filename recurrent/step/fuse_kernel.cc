@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <span>
 
 #include "core/compute/backend.h"
 #include "core/compute/threads.h"
@@ -33,8 +34,7 @@ RowsOfChain rows_of_chain(const std::vector<ChainPlace>& places, size_t sources,
 
 void run_on_device(const FusedChain& chain, DType dtype, const std::vector<ChainPlace>& places, size_t sources,
                    const RowsOfChain& rows, Call& call) {
-  static thread_local std::vector<FusedOperand<void>> tensors;  // so that a timestep allocates nothing
-  tensors.resize(places.size());
+  FusedOperand<void> tensors[kMostFusedTensors];
   for (size_t p = 0; p < places.size(); ++p) {
     const auto i = static_cast<int>(p);
     const std::byte* first =
@@ -42,7 +42,7 @@ void run_on_device(const FusedChain& chain, DType dtype, const std::vector<Chain
     tensors[p] = {const_cast<std::byte*>(first) + static_cast<size_t>(places[p].column) * dtype_size(dtype),
                   places[p].stride(), places[p].step()};
   }
-  chain.run(tensors, rows.width, rows.count);
+  chain.run(std::span(tensors, places.size()), rows.width, rows.count);
 }
 
 // How many pieces have all of what is summed, and begin where a sum does.

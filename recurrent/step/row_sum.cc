@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "core/compute/backend.h"
 #include "core/compute/half_spans.h"
@@ -34,9 +33,7 @@ void add_on_device(const Tensor& from, Tensor& to) {
   require(from.dtype() == to.dtype(), "rows of {} cannot be added to {} on {}", dtype_name(from.dtype()), to,
           to.device().str());
   void* const sum = to.raw();
-  static thread_local std::vector<FusedOperand<void>> tensors(3);  // so that a timestep allocates nothing
-  tensors[0] = tensors[2] = {sum};
-  tensors[1] = {const_cast<std::byte*>(from.raw())};
+  const FusedOperand<void> tensors[] = {{sum}, {const_cast<std::byte*>(from.raw())}, {sum}};
   adding_chain(to.device(), to.dtype()).run(tensors, to.size(), 1);
 }
 

@@ -71,7 +71,8 @@ void check_code(FusedCode code, double tol) {
   const FusedInstruction i{code, 0, 1, 0.5, 2};
   backend(DeviceKind::cuda)
       .fuse(kGpu, a.dtype(), {i}, 3)
-      ->run({{there[0].raw(), kWidth}, {there[1].raw(), 1, 0}, {there[2].raw(), kWidth}}, kWidth, kRows);
+      ->run(std::vector<FusedOperand<void>>{{there[0].raw(), kWidth}, {there[1].raw(), 1, 0}, {there[2].raw(), kWidth}},
+            kWidth, kRows);
   const Tensor result = copied_to(there[2], {});
   for (int64_t j = 0; j < a.size(); ++j) {
     const double wanted = fused_reference(i, a.data<T>()[j], b.data<T>()[j / kWidth]);

@@ -251,9 +251,9 @@ class Runner {
         // Of whole rows one after the other, as a single row, whose distance to the next one says nothing.
         const auto flat = [&](const Operand& o) { return FusedOperand<void>{at(o, t)}; };
         if (std::ranges::all_of(std::array{op.a, op.b, op.out}, [&](auto& o) { return width(o) == loop_.units; }))
-          chains_[i]->run({flat(op.a), flat(op.b), flat(op.out)}, loop_.units * loop_.all_rows(), 1);
+          chains_[i]->run(std::vector{flat(op.a), flat(op.b), flat(op.out)}, loop_.units * loop_.all_rows(), 1);
         else
-          chains_[i]->run({operand(op.a), operand(op.b), operand(op.out)}, loop_.units, loop_.all_rows());
+          chains_[i]->run(std::vector{operand(op.a), operand(op.b), operand(op.out)}, loop_.units, loop_.all_rows());
       }
     }
   }
@@ -280,8 +280,10 @@ class Runner {
                                                         {FusedCode::unless_positive, 6, 3, 0, 7},
                                                         {FusedCode::either, 5, 7, 0, 4}};
     held_.push_back(backend(DeviceKind::cuda).fuse(kGpu, loop_.dtype, instructions, 5));
-    held_.back()->run({operand(op.a), operand(op.b), {given_lengths_.raw(), 1, 0}, operand(op.held), operand(op.out)},
-                      loop_.units, loop_.all_rows());
+    held_.back()->run(
+        std::vector<FusedOperand<void>>{
+            operand(op.a), operand(op.b), {given_lengths_.raw(), 1, 0}, operand(op.held), operand(op.out)},
+        loop_.units, loop_.all_rows());
   }
 
   gpu::ProductSizes sizes_of(const Op& op) const {
@@ -399,7 +401,7 @@ TEST_F(GpuTest, TimestepsWithOtherWorkRunOneByOne) {
   TimestepsOutcome outcome;
   const auto graph = backend(DeviceKind::cuda).capture(kGpu, [&] {
     outcome = backend(DeviceKind::cuda).timesteps(kGpu, 5, [&](int64_t t) {
-      chain->run({{from.raw()}, {from.raw()}, {from.raw()}}, 1, 1);
+      chain->run(std::vector<FusedOperand<void>>{{from.raw()}, {from.raw()}, {from.raw()}}, 1, 1);
       if (t == 3) to.copy_from(from);
     });
   });
