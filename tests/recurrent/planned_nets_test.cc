@@ -10,6 +10,7 @@
 #include "stepnet/gradients.h"
 #include "stepnet/random.h"
 #include "stepnet/text.h"
+#include "tests/core/heap_counter.h"
 #include "tests/core/planned_runs.h"
 #include "tests/core/temp_folder.h"
 #include "tests/recurrent/cell_files.h"
@@ -120,8 +121,9 @@ NetDef cell_descent(const std::string& name, Feeds& feeds) {
 }
 
 TEST(PlannedNets, EveryCellForwardAndTraining) {
+  const uint64_t count = counts_heap() ? 3 : 1;  // a sanitizer takes some ten times as long
   for (const CellFile& cell : cell_files()) {
-    for (uint64_t seed = 1; seed <= 3; ++seed) {
+    for (uint64_t seed = 1; seed <= count; ++seed) {
       SCOPED_TRACE(fmt::format("{}, sizes {}", cell.name, seed));
       Sizes sizes = sizes_of(seed);
       sizes['H'] = sizes['D'];  // of dot products
