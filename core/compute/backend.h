@@ -81,6 +81,7 @@ class Backend {
   virtual double milliseconds(Device device, FunctionRef<> work) = 0;
   // Whether products of float32 may round their factors to TF32, whose mantissas have 10 bits, from now on.
   virtual void allow_tf32(bool allow) = 0;
+  virtual bool tf32_allowed() const = 0;
 };
 
 void add_backend(DeviceKind kind, Backend& backend);  // which lives as long as the process

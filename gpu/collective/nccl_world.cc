@@ -15,6 +15,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -244,16 +245,23 @@ class NcclWorld final : public World {
     agree(what);
     if (what.count == 0) return std::make_shared<NothingMoves>();
     const DeviceScope scope(device_.index);
-    wait_for(device_.index, stream_->get(), current_stream(device_.index));
-    launch(stream_->get());
-    record_use(device_.index, from, stream_->get());
-    record_use(device_.index, to, stream_->get());
-    return std::make_shared<Moving>(comm_, device_.index, stream_->get());
+    return or_set_failed([&]() -> PendingPtr {  // the other ranks wait for what this one has agreed to
+      wait_for(device_.index, stream_->get(), current_stream(device_.index));
+      launch(stream_->get());
+      record_use(device_.index, from, stream_->get());
+      record_use(device_.index, to, stream_->get());
+      return std::make_shared<Moving>(comm_, device_.index, stream_->get());
+    });
   }
 
   void agree(const What& what) {
+    or_set_failed([&] { host_->start_agreement(what.kind, what.count, what.dtype, what.op, what.root)->wait(); });
+  }
+
+  template <class Work>
+  std::invoke_result_t<Work> or_set_failed(const Work& work) {
     try {
-      host_->start_agreement(what.kind, what.count, what.dtype, what.op, what.root)->wait();
+      return work();
     } catch (...) {
       comm_->set_failed();
       throw;

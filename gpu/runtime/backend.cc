@@ -220,6 +220,7 @@ class CudaBackend : public Backend {
   }
 
   void allow_tf32(bool allow) override { gpu::allow_tf32(allow); }
+  bool tf32_allowed() const override { return gpu::tf32_allowed(); }
 };
 
 REGISTER(cuda_backend) {

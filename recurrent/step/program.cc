@@ -966,7 +966,9 @@ bool StepProgram::may_capture(const RunContext& run) const {
 
 // Whatever a run's kernels are given.
 void StepProgram::note_addresses() {
-  addresses_.assign({reinterpret_cast<const void*>(range_.first), reinterpret_cast<const void*>(range_.count)});
+  const int64_t numbers[] = {range_.first, range_.count, backend(ir_.spec.device.kind).tf32_allowed()};
+  addresses_.clear();
+  for (const int64_t number : numbers) addresses_.push_back(reinterpret_cast<const void*>(number));
   for (const auto& slot : ir_.slots)
     for (const Tensor* t : {&std::as_const(slot->tensor), &std::as_const(slot->whole)}) {
       addresses_.push_back(t->storage() ? t->storage()->data() : nullptr);

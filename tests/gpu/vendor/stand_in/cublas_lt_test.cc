@@ -11,8 +11,10 @@
 #include "core/operator/observer.h"
 #include "gpu/loops/products.h"
 #include "gpu/vendor/product_choices.h"
+#include "recurrent/form/short_form.h"
 #include "stepnet/net.h"
 #include "stepnet/run_context.h"
+#include "stepnet/text.h"
 #include "tests/gpu/gpu_test.h"
 #include "tests/gpu/vendor/stand_in/cublas_lt.h"
 
@@ -364,6 +366,38 @@ TEST_F(LtSums, OfFactorsInTf32AreSeparate) {
   gpu::allow_tf32(true);
   EXPECT_EQ(epilogues<float>("FC", 6, 5, 134, 1e-5).back(), CUBLASLT_EPILOGUE_DEFAULT);
   gpu::allow_tf32(false);
+}
+
+// A graph has the arithmetic with which it was captured: another one asks for another graph.
+TEST_F(LtProducts, OfGraphsAreAsIsAllowedNow) {
+  NetDef net = parse_net_text(
+      "device_option { device_type: 1 } op { type: 'RecurrentNetwork' input: 'x' input: 'h0' input: 'w' input: 'b' "
+      "output: 'h_all' output: 'h_last' arg { name: 'disabled_passes' strings: 'persistent' } [stepnet.recurrent] { "
+      "sequence { outer: 'x' inner: 'x_t' } state { input: 'h_prev' output: 'h' initial: 'h0' all: 'h_all' last: "
+      "'h_last' } step_net { name: 'cell' external_input: 'x_t' external_input: 'h_prev' external_input: 'w' "
+      "external_input: 'b' external_output: 'h' op { type: 'FC' input: 'h_prev' input: 'w' input: 'b' output: 's' arg "
+      "{ name: 'axis' i: 2 } } "
+      "op { type: 'Add' input: 's' input: 'x_t' output: 'h' } } } }",
+      "a cell");
+  expand_recurrent(net);
+  Workspace blobs;
+  blobs.tensor("x") = on_gpu(normal<float>({4, 3, 5}, 1));
+  blobs.tensor("h0") = on_gpu(normal<float>({3, 5}, 2));
+  blobs.tensor("w") = on_gpu(normal<float>({5, 5}, 3));
+  blobs.tensor("b") = on_gpu(normal<float>({5}, 4));
+  RunContext context;
+  Net made(net, blobs);
+  const auto products_of_a_run = [&] {
+    lt().runs.clear();
+    made.run(context);
+    return lt().runs.size();
+  };
+  for (int i = 0; i < 3; ++i) products_of_a_run();
+  EXPECT_EQ(products_of_a_run(), 0U);
+  gpu::allow_tf32(true);
+  EXPECT_EQ(products_of_a_run(), 4U);
+  gpu::allow_tf32(false);
+  EXPECT_EQ(products_of_a_run(), 0U);
 }
 
 // What is there already is added to, and there is no algorithm that does.
