@@ -2,7 +2,7 @@
 // gpu/runtime/launch.h.
 #pragma once
 
-#include "gpu/loops/reduce.h"
+#include "gpu/loops/row_sums.h"
 #include "gpu/runtime/accumulate.h"
 #include "operators/reduce/reduce.h"
 
@@ -27,6 +27,10 @@ void reduce_values(const ReduceArgs& a, In<T> x, Out<T> y, Call& call, Reduced<T
       call, ReducedDims(shape, reduced_shape(a, shape)), first,
       [=] __device__(size_t i) { return map(static_cast<Wide>(x[i])); }, join,
       [=] __device__(size_t j, Wide v) { y[j] = static_cast<T>(finish(v)); });
+}
+
+inline AxisRows whole_rows(const ReduceArgs& a, const Shape& x) {
+  return whole_rows(ReducedDims(x, reduced_shape(a, x)));
 }
 
 // How many elements of an x of this shape each result is of.

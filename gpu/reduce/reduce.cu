@@ -28,14 +28,21 @@ void sum_of(const ReduceArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
 }
 
 template <class T>
+void sum(const ReduceArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
+  const AxisRows rows = gpu::whole_rows(a, call.in(0).shape());
+  if (!gpu::record_row_sums(call, rows, x, y, 1)) sum_of<gpu::Same, gpu::Same>(a, x, y, call);
+}
+
+template <class T>
 void sum_gradient(const ReduceArgs& a, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
+  const AxisRows rows = gpu::whole_rows(a, call.in(1).shape());
+  if (gpu::record_row_shares(call, rows, dy, dx, 1)) return;
   const gpu::Strided place = gpu::places_in_result(a, call);
   gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = dy[place.find(i)]; });
 }
 
 REGISTER(reduce_sum_cuda) {
-  return cuda<ReduceArgs>("ReduceSum", sum_of<gpu::Same, gpu::Same, float>, sum_of<gpu::Same, gpu::Same, double>,
-                          sum_of<gpu::Same, gpu::Same, float16>, sum_of<gpu::Same, gpu::Same, bfloat16>);
+  return cuda<ReduceArgs>("ReduceSum", sum<float>, sum<double>, sum<float16>, sum<bfloat16>);
 }
 REGISTER(reduce_sum_gradient_cuda) {
   return cuda<ReduceArgs>("ReduceSumGradient", sum_gradient<float>, sum_gradient<double>, sum_gradient<float16>,
@@ -45,12 +52,16 @@ REGISTER(reduce_sum_gradient_cuda) {
 template <class T>
 void mean(const ReduceArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
   const int64_t count = gpu::values_of_each(a, call.in(0).shape());
+  const AxisRows rows = gpu::whole_rows(a, call.in(0).shape());
+  if (gpu::record_row_sums(call, rows, x, y, static_cast<double>(rows.size))) return;
   const Divided mean{count == 0 ? 1.0 : static_cast<double>(count)};
   gpu::reduce_values(a, x, y, call, 0, gpu::Same(), std::plus<double>(), mean);
 }
 
 template <class T>
 void mean_gradient(const ReduceArgs& a, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
+  const AxisRows rows = gpu::whole_rows(a, call.in(1).shape());
+  if (gpu::record_row_shares(call, rows, dy, dx, static_cast<double>(rows.size))) return;
   const auto count = static_cast<gpu::Accumulate<T>>(gpu::values_of_each(a, call.in(1).shape()));
   const gpu::Strided place = gpu::places_in_result(a, call);
   gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = dy[place.find(i)] / count; });

@@ -26,10 +26,23 @@ struct Counts {
   }
 };
 
+// Whether it is a sum or mean of rows, which a kernel for all timesteps may have if they are whole.
+template <bool kFront, class Kind, class T>
+constexpr bool kSumsRows = !kFront && std::is_floating_point_v<T> &&
+                           (std::is_same_v<Kind, SumOfStretch> || std::is_same_v<Kind, MeanOfStretch>);
+template <class Kind>
+double divisor(int64_t size) {
+  return std::is_same_v<Kind, SumOfStretch> ? 1 : static_cast<double>(size);
+}
+
 template <bool kFront, class Kind, class T>
 void forward(const FrontBackArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
   using Wide = gpu::Reduced<T>;
   const Stretches<kFront> stretches(a, call.in(0).shape());
+  if constexpr (kSumsRows<kFront, Kind, T>)
+    if (!call.has(1) &&
+        gpu::record_row_sums(call, {stretches.values, stretches.size}, x, y, divisor<Kind>(stretches.size)))
+      return;
   const Counts counts(call, 1, stretches.size);
   const gpu::Axis axis =
       kFront ? gpu::Axis{1, stretches.size, stretches.values} : gpu::Axis{stretches.values, stretches.size, 1};
@@ -64,6 +77,10 @@ void each_element(const Call& call, const Stretches<kFront>& stretches, const Co
 template <bool kFront, class Kind, class T>
 void gradient(const FrontBackArgs& a, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
   const Stretches<kFront> stretches(a, call.in(1).shape());
+  if constexpr (kSumsRows<kFront, Kind, T>)
+    if (!call.has(2) &&
+        gpu::record_row_shares(call, {stretches.values, stretches.size}, dy, dx, divisor<Kind>(stretches.size)))
+      return;
   each_element(call, stretches, Counts(call, 2, stretches.size), dx,
                [=] __device__(size_t, size_t value, int64_t count) -> T { return Kind::share(dy[value], count); });
 }

@@ -2,7 +2,7 @@
 // operators/reduce/sum_reduce_like.cc.
 #include "operators/reduce/sum_reduce_like.h"
 
-#include "gpu/loops/reduce.h"
+#include "gpu/loops/row_sums.h"
 #include "gpu/runtime/accumulate.h"
 #include "operators/reduce/reduce.h"
 
@@ -13,9 +13,11 @@ template <class T>
 void sum_to(const Broadcast& shapes, gpu::In<T> a, gpu::Out<T> c, Call& call) {
   using Wide = ReductionType<gpu::Accumulate<T>>;
   const bool adds = call.accumulates(0);
+  const gpu::ReducedDims dims(shapes.out, shapes.b);
+  if constexpr (is_floating(dtype_of<T>()))
+    if (!adds && gpu::record_row_sums(call, gpu::whole_rows(dims), a, c, 1)) return;
   gpu::reduce_dims(
-      call, gpu::ReducedDims(shapes.out, shapes.b), Wide(0),
-      [=] __device__(size_t i) { return static_cast<Wide>(a[i]); }, std::plus<Wide>(),
+      call, dims, Wide(0), [=] __device__(size_t i) { return static_cast<Wide>(a[i]); }, std::plus<Wide>(),
       [=] __device__(size_t j, Wide sum) { c[j] = static_cast<T>(adds ? static_cast<Wide>(c[j]) + sum : sum); });
 }
 
@@ -23,6 +25,8 @@ template <class T>
 void repeat_to(const Broadcast& shapes, gpu::In<T> b, gpu::Out<T> a, Call& call) {
   const gpu::Strided from = gpu::places_of(shapes.out, shapes.b);
   const bool adds = call.accumulates(0);
+  if constexpr (is_floating(dtype_of<T>()))
+    if (!adds && gpu::record_row_shares(call, gpu::whole_rows({shapes.out, shapes.b}), b, a, 1)) return;
   gpu::each(call, a.size, [=] __device__(size_t i) {
     const auto value = static_cast<gpu::Accumulate<T>>(b[from.find(i)]);
     a[i] = static_cast<T>(adds ? static_cast<gpu::Accumulate<T>>(a[i]) + value : value);

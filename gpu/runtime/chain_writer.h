@@ -18,6 +18,11 @@ class ChainWriter {
     add_instruction({FusedCode::copy, add_tensor({const_cast<void*>(first), stride}), 0, 0, kValues + values_});
     return values_++;
   }
+  // One element for a whole row; they lie one after the other.
+  int read_number(const void* first) {
+    add_instruction({FusedCode::copy, add_tensor({const_cast<void*>(first), 1, 0}), 0, 0, kValues + values_});
+    return values_++;
+  }
   // One int32 of each row, or with a stride of 0 one for all. It is exact up to 2^24.
   int read_int32(const int32_t* first, int64_t stride) {
     const int tensor = add_tensor({const_cast<int32_t*>(first), stride, 0});

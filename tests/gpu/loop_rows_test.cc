@@ -105,7 +105,9 @@ class Generator {
   std::string normed(const std::string& x, int64_t groups) { return draw(0, 2) == 0 ? layer_norm(x, groups) : x; }
   // Of values as wide as the state.
   std::string changed(const std::string& x) {
-    switch (draw(0, 3)) {
+    switch (draw(0, 4)) {
+      case 4:
+        return over_rows(x);
       case 0:
         return layer_norm(x, 1);
       case 1:
@@ -115,6 +117,14 @@ class Generator {
       default:
         return emit("Tanh", {x});
     }
+  }
+
+  // x in shares of its row, as a normalised gate is, or less its mean.
+  std::string over_rows(const std::string& x) {
+    const std::string dims = "arg { name: 'axes' ints: 2 } arg { name: 'keepdims' i: 1 } ";
+    if (draw(0, 1) == 0) return emit("Sub", {x, emit("ReduceMean", {x}, dims)});
+    const std::string power = emit("Exp", {emit("Tanh", {x})});
+    return emit("Div", {power, emit("ReduceSum", {power}, dims)});
   }
 
   std::vector<std::string> parts(const std::string& gates) {
