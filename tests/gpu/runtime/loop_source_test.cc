@@ -63,12 +63,14 @@ const std::string& two_products() {
                                   fc("a", "V", "n") + two("Mul", "n", "h_prev", "q") + two("Sub", "q", "a", "h");
   return step;
 }
-// Operators on whole rows.
+// What is found of whole rows, which all blocks make: normalised, and in shares of a sum.
 const std::string& rows() {
   static const std::string step =
-      fc("h_prev", "W", "m") + "op { type: 'LayerNorm' arg { name: 'axis' i: 2 } input: 'm' output: 'n' output: " +
-      "'n_mean' output: 'n_std' } " + two("Add", "x_t", "n", "s") + tanh("s", "a") +
-      "op { type: 'Softmax' arg { name: 'axis' i: 2 } input: 'a' output: 'p' } " + two("Add", "p", "a", "h");
+      fc("h_prev", "W", "m") + two("Add", "x_t", "m", "s") +
+      "op { type: 'LayerNorm' input: 's' output: 'n' output: 'mean' output: 'std' arg { name: 'axis' i: 2 } } op { "
+      "type: 'Softmax' input: 'n' output: 'p' arg { name: 'axis' i: 2 } } op { type: 'ReduceMean' input: 's' output: "
+      "'r' arg { name: 'axes' ints: 2 } arg { name: 'keepdims' i: 1 } } " +
+      two("Sub", "n", "r", "q") + two("Mul", "p", "q", "o") + two("Add", "o", "n", "a") + tanh("a", "h");
   return step;
 }
 // With weights of their own for each head.
@@ -89,6 +91,7 @@ const std::vector<Cell>& cells() {
       {"simple", simple(), 1, false, DType::float32, 5, 24},
       {"lstm_with_lengths", unit("LSTMUnit", true), 4, true, DType::float32, 20, 40},
       {"gru_bfloat16", unit("GRUUnit", false), 3, false, DType::bfloat16, 20, 40, 6e-2},
+      {"rows_bfloat16", rows(), 1, false, DType::bfloat16, 3, 40, 6e-2},
       {"two_products_float16", two_products(), 1, false, DType::float16, 7, 24, 8e-3},
       {"rows", rows(), 1, false, DType::float32, 9, 40, 3e-5},
       {"heads", of_heads(), 1, false, DType::float32, 20, 48, 1e-5, 2},
@@ -224,6 +227,9 @@ const std::vector<Change>& changes() {
       {"numbers_of_rows_before_they_are_there", kRows, "own % Lines::kParts);\n  }\n  __syncthreads();",
        "own % Lines::kParts);\n  }\n", kShared},
       {"a_lane_for_the_row", kRows, "mean = sum_of_lanes(sum) / kSize", "mean = sum / kSize"},
+      {"no_wait_for_rows", kRows, "    wait_for(arrived, ", "    __syncthreads(), (void)(", kRace},
+      {"numbers_of_another_row", kRows, "from = x + row * kSize", "from = x"},
+      {"columns_of_one_block", kRows, "k < kSize; k += 32 * V", "k < kOwn; k += 32 * V"},
       {"another_timestep", kTwo, "((t >> 1) - 1) * p.stride", "(t >> 1) * p.stride"},
       {"rows_that_begin_elsewhere", kLstm, "*(const Several<V>*)(first + ", "*(const Several<V>*)(first + 1 + ",
        "an address that is not aligned"},
