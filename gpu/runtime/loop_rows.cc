@@ -46,7 +46,7 @@ struct RowLines {
 // f(value) for a lane's elements of a row.
 template <int kSize, int V, class F>
 __device__ void each_element(const Element* row, const F& f) {
-  #pragma unroll 2
+  #pragma unroll 4
   for (int k = threadIdx.x % 32 * V; k < kSize; k += 32 * V) {
     const Several<V> x = *(const Several<V>*)(row + k);
     #pragma unroll
@@ -57,7 +57,7 @@ __device__ void each_element(const Element* row, const F& f) {
 // f(value of x, value of y, column).
 template <int kSize, int V, class F>
 __device__ void each_pair(const Element* row_of_x, const Element* row_of_y, const F& f) {
-  #pragma unroll 2
+  #pragma unroll 4
   for (int k = threadIdx.x % 32 * V; k < kSize; k += 32 * V) {
     const Several<V> x = *(const Several<V>*)(row_of_x + k), y = *(const Several<V>*)(row_of_y + k);
     #pragma unroll

@@ -117,7 +117,7 @@ template <int K, int kGroups, int kGroupStride, bool kTransposed>
 __device__ void load_weights(Element* to, const Element* w, long long head_stride, long long ld, Share share) {
   constexpr int kColumns = kGroups * kOwn, kLength = (K + 3) / 4 * 4;
   for (int at = threadIdx.x; at < share.heads * kColumns * kLength; at += kThreads) {
-    const int head = at / (kColumns * kLength), i = at % (kColumns * kLength);
+    const int head = kHeads == 1 ? 0 : at / (kColumns * kLength), i = kHeads == 1 ? at : at % (kColumns * kLength);
     const int n = kTransposed ? i / kLength : i % kColumns, k = kTransposed ? i % kLength : i / kColumns;
     const int column = own_column<kGroupStride>(n, share.u0);
     const Element* const from = w + (share.h0 + head) * head_stride;
@@ -130,6 +130,27 @@ __device__ void load_weights(Element* to, const Element* w, long long head_strid
 template <int V>
 struct alignas(V * sizeof(Element)) Several { Element values[V]; };
 
+// The sums over all lanes of kCount numbers that each of them has, a power of two: lane L has number L * kCount / 32 in
+// the end, in the first place. With each exchange a lane gives away half of what it has left.
+template <int kHalf, int kCount>
+__device__ void add_up_lanes(float (&numbers)[kCount]) {
+  constexpr int kLeft = kCount * kHalf / 32;
+  const bool upper = (threadIdx.x & kHalf) != 0;
+  #pragma unroll
+  for (int i = 0; i < kLeft; ++i) {
+    const float given = upper ? numbers[i] : numbers[i + kLeft], kept = upper ? numbers[i + kLeft] : numbers[i];
+    numbers[i] = kept + __shfl_xor_sync(0xffffffffu, given, kHalf);
+  }
+  if (kLeft == 0) numbers[0] += __shfl_xor_sync(0xffffffffu, numbers[0], kHalf);
+  if constexpr (kHalf > 1) add_up_lanes<kHalf / 2>(numbers);
+}
+
+__device__ constexpr int power_of_two(int least) {
+  int power = 1;
+  while (power < least) power *= 2;
+  return power;
+}
+
 // Sums by tiles of rows and columns: each lane of a warp has every 32nd group of V summands.
 template <int K, int kGroups, int V>
 __device__ void multiply(const Element* a, long long head_stride, long long lda, const Element* w, float* sums, Share share) {
@@ -137,14 +158,15 @@ __device__ void multiply(const Element* a, long long head_stride, long long lda,
   constexpr int kTileRows = kRows < 4 ? kRows : 4, kTileColumns = kColumns < 8 ? kColumns : 8;
   constexpr int kAcross = (kColumns + kTileColumns - 1) / kTileColumns;
   constexpr int kTiles = (kRows + kTileRows - 1) / kTileRows * kAcross;
+  constexpr int kSums = power_of_two(kTileRows * kTileColumns);
   const int lane = threadIdx.x % 32, rows = kWhole ? kRows : share.rows;
   for (int at = threadIdx.x / 32; at < share.heads * kTiles; at += kWarps) {
     const int head = kHeads == 1 ? 0 : at / kTiles, tile = kHeads == 1 ? at : at % kTiles;
     const int row = tile / kAcross * kTileRows, n = tile % kAcross * kTileColumns;
     if (!kWhole && row >= rows) continue;
     const Element* const first = a + (share.h0 + head) * head_stride + share.r0 * lda;
-    float sum[kTileRows][kTileColumns] = {};
-    #pragma unroll 2
+    float sum[kSums] = {};
+    #pragma unroll (V < 8 ? 2 : 1)
     for (int k = lane * V; k < K; k += 32 * V) {
       Several<V> x[kTileRows];
       #pragma unroll
@@ -156,17 +178,14 @@ __device__ void multiply(const Element* a, long long head_stride, long long lda,
         #pragma unroll
         for (int i = 0; i < kTileRows; ++i)
           #pragma unroll
-          for (int v = 0; v < V; ++v) sum[i][j] = fmaf(load(x[i].values[v]), load(y.values[v]), sum[i][j]);
+          for (int v = 0; v < V; ++v)
+            sum[i * kTileColumns + j] = fmaf(load(x[i].values[v]), load(y.values[v]), sum[i * kTileColumns + j]);
       }
     }
-    #pragma unroll
-    for (int i = 0; i < kTileRows; ++i)
-      #pragma unroll
-      for (int j = 0; j < kTileColumns; ++j) {
-        #pragma unroll
-        for (int half = 16; half > 0; half /= 2) sum[i][j] += __shfl_xor_sync(0xffffffffu, sum[i][j], half);
-        if (lane == 0 && row + i < rows && n + j < kColumns) sums[(head * kRows + row + i) * kColumns + n + j] = sum[i][j];
-      }
+    add_up_lanes<16>(sum);
+    const int own = lane * kSums / 32, i = own / kTileColumns, j = own % kTileColumns;
+    if (lane % (32 / kSums) == 0 && i < kTileRows && row + i < rows && n + j < kColumns)
+      sums[(head * kRows + row + i) * kColumns + n + j] = sum[0];
   }
 }
 )";
