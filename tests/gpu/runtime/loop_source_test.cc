@@ -213,7 +213,7 @@ const std::vector<Change>& changes() {
       {"an_arrival_before_others", kSimple, "arrive(unsigned* arrived) {\n  __syncthreads();",
        "arrive(unsigned* arrived) {", kRace},
       {"others_do_not_wait", kSimple, "< times) {}\n  __syncthreads();", "< times) {}\n", kRace},
-      {"sums_before_they_are_there", kSimple, "share);\n    __syncthreads();", "share);", kShared},
+      {"sums_before_they_are_there", kLstm, "share);\n    __syncthreads();", "share);", kShared},
       {"weights_before_they_are_there", kSimple, "  __syncthreads();\n  for (long long t = 0", "  for (long long t = 0",
        kShared},
       {"tiles_of_sums_before_they_are_there", kGru, "share);\n    __syncthreads();", "share);", kShared},
