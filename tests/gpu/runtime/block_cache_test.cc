@@ -52,10 +52,8 @@ TEST_F(BlockCacheTest, BytesAreOfTheSegmentsThatTheyAreIn) {
   add(kMebi, 2 * kMebi);
   add(8 * kMebi, 2 * kMebi);
   ASSERT_NE(take(512), nullptr);
-  for (const size_t at : {kMebi, kMebi + 700, 3 * kMebi - 1, 8 * kMebi})
-    EXPECT_TRUE(cache_.around(address(at))) << at;
-  for (const size_t at : {size_t{7}, kMebi - 1, 3 * kMebi, 10 * kMebi})
-    EXPECT_FALSE(cache_.around(address(at))) << at;
+  for (const size_t at : {kMebi, kMebi + 700, 3 * kMebi - 1, 8 * kMebi}) EXPECT_TRUE(cache_.around(address(at))) << at;
+  for (const size_t at : {size_t{7}, kMebi - 1, 3 * kMebi, 10 * kMebi}) EXPECT_FALSE(cache_.around(address(at))) << at;
 }
 
 TEST_F(BlockCacheTest, FreedNeighboursJoin) {
